@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from .checks import note_output
-from .loading import HuggingFaceModel, final_hidden
+from .checks import note_output, sample, softmax_of
+from .loading import HuggingFaceModel, final_hidden, output_layer
 
 PROBE = 2.0**10
 """Size of the entries that a norm is probed with: its ε is lost beside their squares, and a power of 2 is exact."""
+TEXTS, LENGTH = 64, 2
+"""Texts whose states show what ε makes of them, and their tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +32,10 @@ class Ellipse:
     centers: bool
     """Whether the norm subtracts the mean."""
     eps: float
-    """ε of the norm, which makes ‖n‖²/d smaller than one by at most ε for states of mean square 1 or more."""
+    """Most by which ε of the norm makes ‖n‖²/d smaller than one: at most ε for states of mean square 1 or more, and for
+    smaller ones four times the most that it is among the states of `TEXTS`."""
+    scale: float = 1.0
+    """Factor on the model's logits, which its configuration alone does not tell."""
 
 
 def final_ellipse(model: HuggingFaceModel) -> Ellipse | None:
@@ -39,7 +45,7 @@ def final_ellipse(model: HuggingFaceModel) -> Ellipse | None:
     """
     body = model.body
     last: list[Any] = [None, None, None]  # the last norm that runs: its name, itself and its output
-    ids = torch.arange(2)[None] % model.input_size
+    ids = torch.arange(TEXTS * LENGTH).reshape(TEXTS, LENGTH) % model.input_size
     with ExitStack() as stack, torch.no_grad():
         for name, part in body.named_modules():
             if "norm" in type(part).__name__.lower():
@@ -54,4 +60,10 @@ def final_ellipse(model: HuggingFaceModel) -> Ellipse | None:
     up, down, constant, sign = (each.double().cpu().numpy() for each in (plus, minus, level, signs))
     beta = (up + down) / 2
     eps = float(getattr(norm, "variance_epsilon", getattr(norm, "eps", None)) or 0.0)
-    return Ellipse((up - down) / 2 * sign, beta, bool(np.allclose(constant, beta)), eps)
+    gamma, layer = (up - down) / 2 * sign, output_layer(body)
+    squares = (((hidden.double().cpu().numpy() - beta) / gamma) ** 2).mean(-1)
+    inside = 1 - float(squares[squares > 1 / 2].min(initial=1.0))  # below are the states of padding, near zero
+    scale = 1.0
+    if isinstance(layer, nn.Linear):
+        scale = softmax_of(layer, sample(body, ids[:1]), body.config, torch.float32, model.name)[0].scale
+    return Ellipse(gamma, beta, bool(np.allclose(constant, beta)), max(eps, 4 * inside), scale)

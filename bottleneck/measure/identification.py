@@ -18,9 +18,11 @@ from ..heads.log_linear import LogLinear
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Result, Results
-from ..sources import PartialSource, Source, labelled, open_source
+from ..sources import PartialSource, Source, TopK, labelled, open_source
 from ..sources.output_weights import OutputWeights, output_weights
+from ..sources.top_k import decimal_step
 from ..spectrum import EPS
+from ..spectrum.noise import FEWEST
 from .divergences import SUMS
 
 Matrix = NDArray[np.float64]
@@ -112,11 +114,12 @@ def identify(
        :math:`\sum (h - β)/γ = 0` (Finlayson et al. 2025, arXiv 2510.14086).
 
     Limits follow from roundoff. An entry a of the rows is off by at most :math:`½ (ε |a| + \text{step})`, and its
-    product by :math:`½ \sqrt d ε' |w|^⊤|h|` (the probabilistic bound of Higham and Mary 2019; ε' is float32's, or that
-    of finer rows). Such independent errors of norm δ move (h − β)/γ by
-    :math:`δ \sqrt{\mathrm{tr}((γ W^⊤W γ)^{-1})/M}`, a root mean square, and the norm rounds a state up to four times to
-    the type of the model. A finetuned body or a LoRA on it keeps both; a changed or quantized W breaks the first.
-    Tokens at a floor of 1 % of a row or more, masked tokens, and unseen ones of a `PartialSource` are left out.
+    product by :math:`½ \sqrt d ε' |w|^⊤|h|` (the probabilistic bound of Higham and Mary 2019; ε' is float32's). Such
+    independent errors of norm δ move (h − β)/γ by :math:`δ \sqrt{\mathrm{tr}((γ W^⊤W γ)^{-1})/M}`, a root mean square,
+    and the norm rounds a state up to four times to the type of the model. A finetuned body or a LoRA on it keeps both;
+    a changed or quantized W breaks the first. Answers of a server, and rows hardly more than d, do not show whether
+    their logits were in bfloat16: what that explains cannot be told. Tokens at a floor of 1 % of a row or more, masked
+    tokens, and unseen ones of a `PartialSource` are left out.
 
     Args:
         rows: a source as for `rank`, such as a matrix file of log-probabilities.
@@ -163,11 +166,14 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     if len(layer.weight) < M:
         why = f"the rows have {M:,} tokens, and W has {len(layer.weight):,}"
         return Identification(**about, **nothing, verdict=NOT, why=why)
-    W = getattr(head, "scale", 1.0) * layer.weight[:M].double().cpu().numpy()
-    bias = np.zeros(M) if layer.bias is None else layer.bias[:M].double().cpu().numpy()
-    bias, norm = np.where(np.isfinite(bias), bias, 0.0), layer.ellipse()
-    fine = EPS["float32"] if isinstance(rows, PartialSource) else min(EPS["float32"], rows.precision.value)
-    eps = fine, max(EPS["float32"], EPS.get(layer.stored, 0.0))  # of the product, and of the states
+    norm = layer.ellipse()
+    scale = getattr(head, "scale", 1.0) if norm is None else norm.scale
+    W = scale * layer.weight[:M].double().cpu().numpy()
+    if not np.isfinite(W).all():
+        raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
+    bias = np.zeros(M) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
+    bias = np.where(np.isfinite(bias), bias, 0.0)
+    eps = EPS["float32"], max(EPS["float32"], EPS.get(layer.stored, 0.0))  # of the product, and of the states
     parts = list(_solve(rows, lambda tokens: _Layer(W[tokens], bias[tokens], norm, eps), least=d + 2))
     if not parts:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs"
@@ -178,12 +184,19 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
         _worst(np.abs(found.square - 1), found.square_limit),
         _worst(found.mean, found.mean_limit),
     )
-    verdict, why = _verdict(span, ellipse, mean, unrelated)
+    verdict, why = _verdict(span, ellipse, mean, unrelated, hidden=_may_hide_a_rounding(rows, d))
     known = found.square[np.isfinite(found.square)]
     on_ellipse = (float(known.mean()), float(known.std())) if known.size else None
     count = len(found.outside)
     return Identification(**about, verdict=verdict, contexts=count, span=span, ellipse=ellipse,
                           on_ellipse=on_ellipse, mean=mean, why=why)  # fmt: skip
+
+
+def _may_hide_a_rounding(rows: Source, d: int) -> bool:
+    """Return whether rows do not show how coarsely their logits were rounded: noise stands behind d directions."""
+    if isinstance(rows, PartialSource):
+        return isinstance(rows, TopK)
+    return rows.precision.assumed and rows.shape[0] <= d + 1 + FEWEST
 
 
 def _worst(values: Matrix, limits: Matrix) -> Measured | None:
@@ -195,10 +208,15 @@ def _worst(values: Matrix, limits: Matrix) -> Measured | None:
 
 
 def _verdict(
-    span: Measured | None, ellipse: Measured | None, mean: Measured | None, unrelated: float
+    span: Measured | None, ellipse: Measured | None, mean: Measured | None, unrelated: float, *, hidden: bool
 ) -> tuple[str, str]:
     if span is None or span.limit >= unrelated:
         return UNKNOWN, "the rows are so coarse, or so few tokens are seen, that any W would fit"
+    if hidden and span.limit < span.value <= EPS["bfloat16"] / np.sqrt(12):  # a root mean square
+        return (
+            UNKNOWN,
+            "logits in bfloat16 would leave as much outside the span of W, and the rows do not show their type",
+        )
     if span.value > span.limit:
         close = "; a changed or quantized version of this W would leave as little" if span.value < unrelated / 2 else ""
         return NOT, f"the rows leave the span of W by more than roundoff{close}"
@@ -221,14 +239,15 @@ class _Entries(NamedTuple):
     """Most by which each value is off."""
 
 
-def _entries(rows: Source) -> Iterator[_Entries]:
+def _entries(rows: Source, d: int) -> Iterator[_Entries]:
     """Yield the rows in blocks; what stands at a floor, or is masked, is unseen."""
     if isinstance(rows, PartialSource):
         for part in rows.parts():
             yield _Entries(part.log_probs, part.seen, np.broadcast_to(part.error, part.log_probs.shape))
         return
     eps = rows.precision
-    inferred = 0.0 if eps.rounding is None else eps.rounding.step
+    inferred = np.sqrt(12) * (eps.noise or 0.0) if eps.rounding is None else eps.rounding.step
+    inferred = inferred if rows.shape[0] > d + 1 + FEWEST else 0.0
     for block in rows.blocks():
         values = block.log_probs.astype(np.float64)
         seen = values > values.min(1, keepdims=True)
@@ -243,9 +262,9 @@ def _step(values: Matrix, inferred: float) -> float:
     """Return the step of the grid that the numbers of a row, (m,), may lie on.
 
     It is the median gap where most numbers are repeated, and elsewhere the inferred step, but at most the mean gap of
-    different numbers: a coarser grid would hold fewer. Rows fewer than d look noisier than they are.
+    different numbers: a coarser grid would hold fewer.
     """
-    different = np.unique(values)
+    different, inferred = np.unique(values), max(inferred, decimal_step(values))
     if len(different) < 2:
         return 0.0
     gaps = np.diff(different)
@@ -260,7 +279,7 @@ def _solve(rows: Source, layer: Callable[[Any], _Layer], *, least: int) -> Itera
     """
     partial = 0
     whole: _Layer | None = None
-    for values, seen, error in _entries(rows):
+    for values, seen, error in _entries(rows, least - 2):
         complete = seen.all(1)
         if complete.any():
             whole = whole or layer(slice(None))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..core.files import exists, open_file
 from ..errors import Parameter, SourceError, first_line
@@ -84,8 +85,7 @@ class TopK(PartialSource):
             raise SourceError(f"{path} holds {largest:.4g}, and the logarithm of a probability is at most 0")
         self._ceilings = np.array([context.ceiling for context in contexts])
         self._starts = [0, *accumulate(len(context.known) for context in contexts)]
-        rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(self._values, n), self._values))
-        self._grid = 10.0 ** -next(rounded, np.inf)
+        self._grid = decimal_step(self._values)
         values = torch.from_numpy(self._values)
         narrow = (n for n in ("bfloat16", "float16") if torch.equal(values.to(getattr(torch, n)).double(), values))
         self._eps = max(FLOAT32, *(EPS[name] / 2 for name in narrow), 0.0)
@@ -127,6 +127,13 @@ class TopK(PartialSource):
             largest = np.abs(np.where(seen, log_probs, 0.0)).max(1, keepdims=True)
             error = self._grid / 2 + FLOAT32 + self._eps * largest
             yield Part(rows.start, log_probs, seen, error, self.shape[1] * FLOAT32_SUM)
+
+
+def decimal_step(values: NDArray[np.floating]) -> float:
+    """Return the step of the decimals that all numbers were rounded to, in float32 or before it; 0 if they were not."""
+    single = values.astype(np.float32)
+    rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(values, n).astype(np.float32), single))
+    return float(10.0 ** -next(rounded, np.inf))
 
 
 def _contexts(record: Any) -> Iterator[Context]:

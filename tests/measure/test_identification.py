@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GraniteConfig, LlamaConfig, LlamaForCausalLM
 
 from softmax_bottleneck import heads, identify
 from softmax_bottleneck.errors import SourceError
@@ -133,6 +133,27 @@ def test_fewer_rows_than_dimensions() -> None:
     quantized = ((layer.weight / step).round() * step).detach().numpy()
     assert identify(rows, layer)[0].verdict == LAYER
     assert identify(rows, quantized)[0].verdict == NOT
+    assert identify(rows.round(2), layer, kind="matrix")[0].verdict == LAYER
+    assert identify(torch.from_numpy(rows).double().log_softmax(1).numpy(), layer)[0].verdict == LAYER
+    coarse = identify(layer(H).bfloat16().float().log_softmax(1).detach().numpy(), layer)[0]
+    assert (coarse.verdict, "logits in bfloat16" in coarse.why) == (UNKNOWN, True)
+    with pytest.raises(SourceError, match="W of array holds numbers that are not finite"):
+        identify(rows, np.where(quantized == quantized[0, 0], np.nan, quantized))
+
+
+@pytest.mark.parametrize(
+    "config", [GPT2Config(n_embd=D), GraniteConfig(hidden_size=D, num_key_value_heads=2, logits_scaling=4.0)]
+)
+def test_small_states_and_scaled_logits(config: Any) -> None:
+    """ε counts beside the variance of untrained states, and a configuration does not say how it scales logits."""
+    torch.manual_seed(0)
+    config.update({"vocab_size": M, "n_layer": 1, "n_head": 2, "num_hidden_layers": 1, "num_attention_heads": 2})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    rows = rows_of(model)
+    assert one(rows, model).verdict == SAME
+    with torch.no_grad():
+        finer = model(torch.arange(40)[None]).logits[0].half().float().log_softmax(1).numpy()
+    assert one(finer, model).verdict == SAME
 
 
 def test_an_output_layer_without_a_norm() -> None:
