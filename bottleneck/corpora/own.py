@@ -29,7 +29,7 @@ def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
     """
     if isinstance(data, str | Path) and not _is_text(str(data)):
         path = Path(data)
-        if ".jsonl" in path.name:
+        if ".jsonl" in path.suffixes:
             raise CorpusError(f"{path} is a file of JSON Lines, which only Hugging Face models read: give a .txt file")
         if not exists(path) or kind_of(path) == "a folder":
             return load(data, vocabulary=vocabulary)

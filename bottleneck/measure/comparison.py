@@ -196,11 +196,11 @@ class Comparison(Result):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the verdict, the main numbers, and the contexts where either model is better, as labels and texts."""
-        return [row for group in self._groups(SHOWN) for row in group]
+        return [row for group in self._groups() for row in group]
 
     def all_rows(self) -> list[tuple[str, str]]:
         """Return `rows` with every statistic."""
-        return [row for group in self._groups(tuple(LABELS)) for row in group]
+        return [row for group in self._groups(details=True) for row in group]
 
     def details(self) -> str:
         """Return every statistic as aligned lines."""
@@ -208,15 +208,16 @@ class Comparison(Result):
 
     def _repr_html_(self) -> str:
         """Return the main numbers, and a table for each context."""
-        return "".join(map(html_table, self._groups(SHOWN)))
+        return "".join(map(html_table, self._groups()))
 
     def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
         """Draw the divergences of the contexts; see `Comparisons.plot`."""
         return Comparisons([self]).plot(ax, style=style)
 
-    def _groups(self, shown: Sequence[str]) -> list[list[tuple[str, str]]]:
-        """Return the rows of some statistics, and those of each context."""
-        numbers = [(LABELS[name], _text(name, self.statistics)) for name in shown if name in self.statistics]
+    def _groups(self, *, details: bool = False) -> list[list[tuple[str, str]]]:
+        """Return the rows of the main statistics, or of all, and those of each context."""
+        shown = [name for name in (LABELS if details else SHOWN) if name in self.statistics]
+        numbers = [(LABELS[name], _text(name, self.statistics)) for name in shown]
         short = table_cells(self.statistics)
         verdict = f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"
         reference = f"P = {self.names[0]}"
@@ -231,7 +232,7 @@ class Comparison(Result):
         ]
         examples = (*self.first_better, *self.second_better)
         numbers += self.difference.rows() if self.difference else []
-        numbers += [("all numbers", "--details, or .details() in Python")] if shown is SHOWN else []
+        numbers += [("all numbers", "--details, or .details() in Python")] if not details else []
         labels = [label for label, _ in numbers] + [f"{name} is better" for name in self.names if examples]
         width = WIDTH - 2 - max(map(len, labels))
         return [[*head, *numbers], *(example.lines(self.names, width) for example in examples)]

@@ -174,7 +174,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     bias = np.zeros(M) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
     bias = np.where(np.isfinite(bias), bias, 0.0)
     eps = EPS["float32"], max(EPS["float32"], EPS.get(layer.stored, 0.0))  # of the product, and of the states
-    parts = list(_solve(rows, lambda tokens: _Layer(W[tokens], bias[tokens], norm, eps), least=d + 2))
+    parts = list(_solve(rows, lambda tokens: _Layer(W[tokens], bias[tokens], norm, eps), d))
     if not parts:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs"
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
@@ -272,19 +272,19 @@ def _step(values: Matrix, inferred: float) -> float:
     return max(step, float(np.median(gaps))) if len(different) < len(values) / 2 else step
 
 
-def _solve(rows: Source, layer: Callable[[Any], _Layer], *, least: int) -> Iterator[_Solved]:
-    """Yield what blocks of whole rows say, and some rows with unseen tokens that show the least number of tokens.
+def _solve(rows: Source, layer: Callable[[Any], _Layer], d: int) -> Iterator[_Solved]:
+    """Yield what blocks of whole rows say, and some rows with unseen tokens that show d + 2 tokens or more.
 
     ``layer`` returns the output layer of some tokens.
     """
     partial = 0
     whole: _Layer | None = None
-    for values, seen, error in _entries(rows, least - 2):
+    for values, seen, error in _entries(rows, d):
         complete = seen.all(1)
         if complete.any():
             whole = whole or layer(slice(None))
             yield whole.solve(values[complete], error[complete])
-        for row in np.flatnonzero(~complete & (seen.sum(1) >= least))[: MOST_PARTIAL - partial]:
+        for row in np.flatnonzero(~complete & (seen.sum(1) >= d + 2))[: MOST_PARTIAL - partial]:
             partial += 1
             tokens = seen[row]
             yield layer(tokens).solve(values[None, row, tokens], error[None, row, tokens])

@@ -218,12 +218,12 @@ def _curves(
         for rows, hidden in _hidden(source, measured):
             scores = source.head.scores(hidden)
             log_p = source.head.log_prob(hidden)
-            p = log_p.exp()
+            own = log_p, log_p.exp(), log_p.argmax(1)
             token = None if targets is None else targets[rows.start : rows.stop, None]
             loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=sum_type(log_p.device)))
             for fit, basis in enumerate(bases):
                 for place, log_q in enumerate(_reduced_log_probs(scores, basis, mean, ranks)):
-                    sums[fit, place] += _distances(log_p, p, log_q, token)
+                    sums[fit, place] += _distances(own, log_q, token)
             bar.advance(len(hidden))
     means = sums / len(measured)
     curves = [
@@ -277,12 +277,15 @@ def _reduced_log_probs(
         yield torch.log_softmax(capped, -1)
 
 
-def _distances(log_p: Tensor, p: Tensor, log_q: Tensor, target: Tensor | None) -> Tensor:
-    """Return the sums over contexts of KL, the loss of the target, agreement, and 1 − TV, in float64."""
-    wide = sum_type(log_q.device)
+def _distances(own: tuple[Tensor, Tensor, Tensor], log_q: Tensor, target: Tensor | None) -> Tensor:
+    """Return the sums over contexts of KL, the loss of the target, agreement, and 1 − TV, in float64.
+
+    ``own`` is log P, P and the likeliest tokens of the model.
+    """
+    (log_p, p, likeliest), wide = own, sum_type(log_q.device)
     divergence = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dtype=wide)
     loss = log_q.new_zeros(()) if target is None else -log_q.gather(1, target).sum(dtype=wide)
-    agreement = (log_p.argmax(1) == log_q.argmax(1)).sum(dtype=wide)
+    agreement = (likeliest == log_q.argmax(1)).sum(dtype=wide)
     acceptance = (1 - (p - log_q.exp()).abs().sum(1, dtype=wide) / 2).sum()
     return torch.stack([each.cpu().double() for each in (divergence, loss, agreement, acceptance)])
 

@@ -22,7 +22,7 @@ from .conftest import TOKENS, Save
 FILES = Path(__file__).parents[1] / "fixtures" / "llama.cpp"
 BASE, MODEL, Q5_0 = (str(FILES / name) for name in ("base.kld", "model.gguf", "q5_0.gguf"))
 ROUNDOFF = 2e-5
-"""Of llama.cpp's float32 logits, up to 40 in size."""
+"""Largest roundoff of llama.cpp's float32 logits, which are up to 40 in size."""
 
 
 def test_a_file_holds_what_transformers_computes() -> None:
