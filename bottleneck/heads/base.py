@@ -18,7 +18,7 @@ from ..errors import ConfigurationError
 from .blocked import blocked_loss
 from .embeddings import init_embeddings_
 from .inverse import logits_before
-from .scores import Reduction, Scores, log_prob
+from .scores import Factors, Reduction, Scores, log_prob
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ class Head(nn.Module, ABC):
         self.weight = nn.Parameter(torch.empty(vocab_size, self.embedding_size))
         init_embeddings_(self.weight)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.contexts: Any = None
+        self.mixture: Any = None
         self.function: nn.Module | None = None
 
     @property
@@ -120,9 +122,15 @@ class Head(nn.Module, ABC):
             )
         self.weight = cast(nn.Parameter, embedding.weight)
 
-    @abstractmethod
     def scores(self, hidden: Tensor) -> Scores:
-        """Return context vectors (…, K, d) and log-priors (…, K) of hidden states (…, hidden_size); see `Scores`."""
+        """Return context vectors (…, K, d) and log-priors (…, K) of hidden states (…, hidden_size); see `Scores`.
+
+        A subclass builds ``contexts``, which makes the context vectors; ``mixture``, which makes the log-priors; and
+        ``function``, which is applied to the logits. Without ``contexts`` the hidden state is the one context vector.
+        """
+        contexts = hidden.unsqueeze(-2) if self.contexts is None else self.contexts(hidden)
+        log_prior = None if self.mixture is None else self.mixture(hidden)
+        return Scores((Factors(contexts, self.weight, self.bias),), log_prior, self.function)
 
     @property
     @abstractmethod

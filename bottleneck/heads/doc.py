@@ -74,13 +74,10 @@ class DOC(Mixture, parts=(ContextVectors,)):
             raise ConfigurationError(
                 f"DOC needs layer_sizes that sum to hidden_size = {hidden_size}, not {list(sizes)}"
             )
-        if min(counts, default=0) < 0 or not any(counts):
+        if min(counts, default=0) < 0 or not any(counts) or len(counts) > len(sizes):
             raise ConfigurationError(
-                f"DOC needs components of which some are positive and none negative, not {list(counts)}"
-            )
-        if len(counts) > len(sizes):
-            raise ConfigurationError(
-                f"DOC needs components for at most as many layers as it gets, {len(sizes)}, not {list(counts)}"
+                f"DOC needs components for at most as many layers as it gets, {len(sizes)}, some positive and none "
+                f"negative, not {list(counts)}"
             )
         if not prior_penalty >= 0:
             raise ConfigurationError(f"prior_penalty must be at least 0, not {prior_penalty}")

@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from torch import Tensor, nn
-
 from .base import Head, RankBound
 from .context import ContextVectors, MixtureWeights
 from .plif import PLIF
-from .scores import Factors, Scores
 
 
 class Mixture(Head):
     r"""K softmaxes that share their output embeddings: :math:`\sum_k π_{c,k} \mathrm{softmax}_x f(h_{c,k}·w_x + b_x)`.
 
-    Subclasses build ``contexts``, which makes the K context vectors (…, K, d) of a hidden state, ``mixture``, which
-    makes its log mixture weights (…, K), and ``function``, which is applied to the logits; ``None`` is the identity.
+    Subclasses build ``contexts``, ``mixture`` and, unless f is the identity, ``function``; see `Head.scores`.
     """
 
-    contexts: nn.Module
     mixture: MixtureWeights
-
-    def scores(self, hidden: Tensor) -> Scores:
-        """Return the components' factors, their weights, and the function on the logits; see `Head.scores`."""
-        factors = Factors(self.contexts(hidden), self.weight, self.bias)
-        return Scores((factors,), self.mixture(hidden), self.function)
 
     @property
     def rank_bound(self) -> RankBound:

@@ -14,7 +14,6 @@ from ..errors import ConfigurationError
 from .base import Head, RankBound
 from .context import single_context
 from .plif import PLIF
-from .scores import Factors, Scores
 
 
 class Pointwise(Head):
@@ -30,15 +29,6 @@ class Pointwise(Head):
     ) -> None:
         super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
         self.contexts = single_context(self.hidden_size, self.embedding_size)
-
-    def context(self, hidden: Tensor) -> Tensor:
-        """Return the context vectors h: (…, hidden_size) → (…, d)."""
-        return hidden if self.contexts is None else self.contexts(hidden).squeeze(-2)
-
-    def scores(self, hidden: Tensor) -> Scores:
-        """Return the factors of the logits and the function on them; see `Head.scores`."""
-        factors = Factors(self.context(hidden).unsqueeze(-2), self.weight, self.bias)
-        return Scores((factors,), function=self.function)
 
     @property
     def rank_bound(self) -> RankBound:

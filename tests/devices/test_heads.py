@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from formulas import formula
+from formulas import SETTINGS
 from softmax_bottleneck import heads
 from softmax_bottleneck.heads import Head
 from softmax_bottleneck.heads.blocked import blocked_loss
@@ -20,7 +20,7 @@ TOKENS = torch.linspace(-1, 1, M)
 
 def make(name: str) -> Head:
     layers = {"layer_sizes": (2, 4)} if name == "doc" else {}
-    return heads.build(name, hidden_size=HIDDEN, vocab_size=M, **layers, **getattr(formula(name), "SETTINGS", {}))
+    return heads.build(name, hidden_size=HIDDEN, vocab_size=M, **layers, **SETTINGS.get(name, {}))
 
 
 def _numbers(head: Head, hidden: Tensor, targets: Tensor, how: str) -> list[Tensor]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from formulas import formula
+from formulas import SETTINGS
 from softmax_bottleneck import heads
 from softmax_bottleneck.evaluation import beam_search, cache_evaluate, dynamic_evaluate, gradient_statistics
 from softmax_bottleneck.evaluation.cache import tune_cache
@@ -36,7 +36,7 @@ PAIRS = STREAM._replace(contexts=torch.randint(M, (2, 5, 4)))
 
 
 def model_of(backbone: str, head: str, **settings: Any) -> LanguageModel:
-    settings = {"name": head, "embedding_size": 4, **getattr(formula(head), "SETTINGS", {}), **settings}
+    settings = {"name": head, "embedding_size": 4, **SETTINGS.get(head, {}), **settings}
     if (backbone, head) == ("encoder-decoder", "doc"):  # it has one layer
         settings["components"] = [2]
     described = {"backbone": {"name": backbone, **BACKBONES[backbone]}, "head": settings}

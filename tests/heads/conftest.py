@@ -1,4 +1,4 @@
-"""Small heads with every parameter drawn at random, and each head's formula from ``formulas/``."""
+"""Small heads with every parameter drawn at random, and each head's formula from ``formulas.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from formulas import formula
+from formulas import SETTINGS, formula
 from softmax_bottleneck import heads
 from softmax_bottleneck.heads import Head
 
@@ -24,7 +24,7 @@ def make() -> Callable[..., Head]:
 
     def make(name: str, *, hidden: int = 5, vocab: int = 7, size: int | None = 3, **settings: Any) -> Head:
         layers = {"layer_sizes": (hidden // 2, hidden - hidden // 2)} if name == "doc" else {}
-        given = {**layers, **getattr(formula(name), "SETTINGS", {}), **settings}
+        given = {**layers, **SETTINGS.get(name, {}), **settings}
         head = heads.build(name, hidden_size=hidden, vocab_size=vocab, embedding_size=size, **given).double()
         for key, parameter in head.named_parameters():
             if key in ("bias", "function.bias"):  # they start at zero, which would hide them
@@ -40,7 +40,6 @@ def naive() -> Callable[[Head, Tensor], Tensor]:
 
     def naive(head: Head, hidden: Tensor) -> Tensor:
         name = next(name for name, cls in heads.REGISTRY.items() if type(head) is cls)
-        probabilities: Tensor = formula(name).naive(head, hidden)
-        return probabilities.log()
+        return formula(name)(head, hidden).log()
 
     return naive

@@ -82,9 +82,9 @@ def test_components_by_layer(components: Any, counts: tuple[int, ...]) -> None:
     [
         ({"layer_sizes": (2, 2)}, r"layer_sizes that sum to hidden_size = 5, not \[2, 2\]"),
         ({"layer_sizes": (0, 5)}, r"layer_sizes that sum to hidden_size = 5, not \[0, 5\]"),
-        ({"layer_sizes": (2, 3), "components": (1, 1, 1)}, r"at most as many layers as it gets, 2, not \[1, 1, 1\]"),
-        ({"layer_sizes": (2, 3), "components": (0, 0)}, r"some are positive and none negative, not \[0, 0\]"),
-        ({"layer_sizes": (2, 3), "components": (1, -1)}, r"some are positive and none negative, not \[1, -1\]"),
+        ({"layer_sizes": (2, 3), "components": (1, 1, 1)}, r"at most as many layers as it gets, 2, .* not \[1, 1, 1\]"),
+        ({"layer_sizes": (2, 3), "components": (0, 0)}, r"some positive and none negative, not \[0, 0\]"),
+        ({"layer_sizes": (2, 3), "components": (1, -1)}, r"some positive and none negative, not \[1, -1\]"),
         ({"prior_penalty": -1.0}, "prior_penalty must be at least 0, not -1.0"),
     ],
 )
@@ -101,5 +101,5 @@ def test_a_language_model_hands_over_all_layers() -> None:
     assert hidden.shape == (6, 2, 12)
     model.head.nll(hidden, torch.randint(11, (6, 2))).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    with pytest.raises(ConfigurationError, match="at most as many layers as it gets, 2, not"):
+    with pytest.raises(ConfigurationError, match="at most as many layers as it gets, 2, some"):
         _model(layers=2, components=[1, 1, 1])

@@ -1,0 +1,139 @@
+"""Each head's formula, written out a second time: exponentials, sums, and one logarithm at the end.
+
+A head ``my-head`` has the function ``my_head(head, hidden)`` here, which returns P, (…, M), and an entry in `SETTINGS`
+where its defaults are too large for a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "moc": {"components": 3},
+    "mos": {"components": 3},
+    "lms-plif": {"knots": 12, "interval": 1.5},
+    "lms-net": {"hidden_units": 3, "interval": 1.5},
+    "mos-plif": {"components": 3, "knots": 12, "interval": 1.5},
+    "doc": {"components": (2, 1)},
+    "mixtape": {"components": 4, "gate_size": 2},
+}
+
+
+def formula(name: str) -> Callable[[Any, Tensor], Tensor]:
+    """Return the formula of a head; a missing one fails the test that asks."""
+    function = globals().get(name.replace("-", "_"))
+    if function is None:
+        pytest.fail(f"the head {name!r} has no formula to be tested against: write one in {__file__}")
+    return function  # type: ignore[no-any-return]
+
+
+def softmax(head: Any, hidden: Tensor) -> Tensor:
+    return _normalized(torch.exp(_logits(head, hidden)))
+
+
+def moc(head: Any, hidden: Tensor) -> Tensor:
+    mixed = sum(p * h for p, h in zip(_weights(head.mixture, hidden), _contexts(head, hidden), strict=True))
+    return _normalized(torch.exp(_logits_of(head, mixed)))
+
+
+def mos(head: Any, hidden: Tensor) -> Tensor:
+    softmaxes = [_normalized(torch.exp(_logits_of(head, context))) for context in _contexts(head, hidden)]
+    return sum(p * q for p, q in zip(_weights(head.mixture, hidden), softmaxes, strict=True))
+
+
+def sigsoftmax(head: Any, hidden: Tensor) -> Tensor:
+    logits = _logits(head, hidden)
+    return _normalized(torch.exp(logits) / (1 + torch.exp(-logits)))
+
+
+def gss(head: Any, hidden: Tensor) -> Tensor:
+    logits, c, k = _logits(head, hidden), head.c, head.k
+    return _normalized(torch.exp(logits) * (1 / (1 + torch.exp(c - logits))) ** (k - 1))
+
+
+def lms_plif(head: Any, hidden: Tensor) -> Tensor:
+    return _normalized(torch.exp(_integrated(head, _logits(head, hidden))))
+
+
+def lms_net(head: Any, hidden: Tensor) -> Tensor:
+    f = head.function
+    u, v = torch.log(1 + torch.exp(f.u)), torch.log(1 + torch.exp(f.v))
+    units = 1 / (1 + torch.exp(-(_logits(head, hidden).unsqueeze(-1) * u + f.b)))
+    return _normalized(torch.exp(units @ v))
+
+
+def mos_plif(head: Any, hidden: Tensor) -> Tensor:
+    bent = [_integrated(head, _logits_of(head, context)) for context in _contexts(head, hidden)]
+    pairs = zip(_weights(head.mixture, hidden), bent, strict=True)
+    return sum(p * _normalized(torch.exp(part)) for p, part in pairs)
+
+
+def doc(head: Any, hidden: Tensor) -> Tensor:
+    """Two components from the last layer, one from the first, and the weights from the last."""
+    first, last = hidden.split(head.layer_sizes, -1)
+    contexts = [*_vectors(head.contexts.layers["1"], last), *_vectors(head.contexts.layers["0"], first)]
+    assert len(contexts) == 3
+    softmaxes = [_normalized(torch.exp(_logits_of(head, context))) for context in contexts]
+    return sum(p * q for p, q in zip(_weights(head.mixture, last), softmaxes, strict=True))
+
+
+def mixtape(head: Any, hidden: Tensor) -> Tensor:
+    """The four leaves' weights written out, and w_x times each token's own mixture of the context vectors."""
+    scalars, b = hidden @ head.gate_scalars.weight.T, head.function.bias
+    one, two, three = (
+        1 / (1 + torch.exp(-(vector @ head.gate_weight.T + scalars[..., i : i + 1] + b[i])))
+        for i, vector in enumerate(_vectors(head.gate_vectors, hidden))
+    )
+    leaves = [one * two, one * (1 - two), (1 - one) * three, (1 - one) * (1 - three)]
+    mixed = sum(p.unsqueeze(-1) * h.unsqueeze(-2) for p, h in zip(leaves, _contexts(head, hidden), strict=True))
+    logits = (mixed * head.weight).sum(-1)
+    return _normalized(torch.exp(logits if head.bias is None else logits + head.bias))
+
+
+def _normalized(unnormalized: Tensor) -> Tensor:
+    return unnormalized / unnormalized.sum(-1, keepdim=True)
+
+
+def _logits_of(head: Any, context: Tensor) -> Tensor:
+    logits = context @ head.weight.T
+    return logits if head.bias is None else logits + head.bias
+
+
+def _logits(head: Any, hidden: Tensor) -> Tensor:
+    """The logits of a head with one context vector."""
+    (context,) = _contexts(head, hidden)
+    return _logits_of(head, context)
+
+
+def _contexts(head: Any, hidden: Tensor) -> list[Tensor]:
+    """Every context vector of the head, or the hidden state itself."""
+    return [hidden] if head.contexts is None else _vectors(head.contexts, hidden)
+
+
+def _vectors(made: Any, hidden: Tensor) -> list[Tensor]:
+    """h_k = tanh(W_k g + b_k)."""
+    d, linear = made.embedding_size, made.projection
+    pairs = zip(linear.weight.split(d), linear.bias.split(d), strict=True)
+    return [torch.tanh(hidden @ weight.T + bias) for weight, bias in pairs]
+
+
+def _weights(made: Any, hidden: Tensor) -> list[Tensor]:
+    weights = _normalized(torch.exp(hidden @ made.projection.weight.T))
+    return [weight.unsqueeze(-1) for weight in weights.unbind(-1)]
+
+
+def _integrated(head: Any, logits: Tensor) -> Tensor:
+    """The integral of the slopes: each piece gives its slope times the part of it that x has passed."""
+    v, interval = head.function.v, head.interval
+    width = 2 * interval / len(v)
+    bent = torch.full_like(logits, -interval)
+    for i, slope in enumerate(torch.log(1 + torch.exp(v))):
+        passed = logits + interval - i * width
+        passed = passed if i == 0 else passed.clamp(min=0)
+        bent = bent + slope * (passed if i == len(v) - 1 else passed.clamp(max=width))
+    return bent
