@@ -90,14 +90,3 @@ def test_any_body_reaches_the_same_rank_without_bias(save: Save, open_model: Ope
     assert (report.rank.value, report.rank_centered.value) == (9, 8)
     assert source.description["body_dtype"] == ("bfloat16" if dtype == "auto" else dtype)
     assert report.eps.dtype == ("float64" if dtype == "float64" else "float32")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"batch_size": 1}, {"batch_size": 5}, {"stride": 1}, {"stride": 16}, {"context_length": 23, "stride": 7}],
-    ids=str,
-)
-@pytest.mark.parametrize("name", ["phi", "mamba"])
-def test_windows_change_no_rank(save: Save, open_model: Open, name: str, options: dict[str, int]) -> None:
-    report = rank(open_model(save(name, seed=2), **options))
-    assert (report.rank.value, report.rank_centered.value) == ARCHITECTURES[name].rank

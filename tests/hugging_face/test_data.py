@@ -50,6 +50,9 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
     for data in (*(str(tmp_path / name) for name in names), LINES, Dataset(), "\n".join(LINES)):
         assert perplexity(folder, data=data).perplexity == expected
         assert perplexity(loaded, data=data, tokenizer=tokenizer).perplexity == expected
+    ids = tokenizer("\n".join(LINES))["input_ids"]
+    for data in (ids, np.array(ids), torch.tensor([ids]), tokenizer("\n".join(LINES), return_tensors="pt")):
+        assert perplexity(loaded, data=data).perplexity == expected
 
 
 def test_ids(model: tuple[Path, Any, Any]) -> None:
@@ -57,6 +60,7 @@ def test_ids(model: tuple[Path, Any, Any]) -> None:
     ids = torch.randint(0, 30, (6, 20), generator=torch.Generator().manual_seed(0))
     rows = [{"input_ids": row, "attention_mask": torch.ones(20)} for row in ids]
     expected = perplexity(loaded, data=ids).perplexity
+    assert sb.open(loaded, data=ids[:1]).shape == (19, 60)
     batches = ([ids[:4], ids[4:]], list(ids), ids.tolist(), rows, torch.utils.data.DataLoader(rows, batch_size=4))
     for data in (*batches, (row for row in ids.numpy())):
         assert perplexity(loaded, data=data).perplexity == expected

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from safetensors.torch import load_file, save_file
 from softmax_bottleneck.cli.environment import check
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_models import checkpoint
+from softmax_bottleneck.language_models.checkpoint import copy_weights
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.training import fit
 from softmax_bottleneck.training.config import parse
+from softmax_bottleneck.training.fit import result
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +106,6 @@ def test_a_changed_or_lost_file_is_named(name: str, run: Path) -> None:
     [
         (b'{"model_type": "gpt2"}', r"config\.json was not written by this tool"),
         (b'{"format": "softmax-bottleneck run 2"}', r"\(its format is not 'softmax-bottleneck run 1'\)"),
-        (b"[]", "was not written by this tool"),
         (b"{", "it is not JSON"),
         (b"\xff\xfe", "is not UTF-8"),
     ],
@@ -130,20 +132,10 @@ def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
         checkpoint.load(tmp_path)
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"sha256": null}', b'{"sha256": {}}', b"\xff"])
+@pytest.mark.parametrize("data", [b"{}", b'{"sha256": {}}', b"\xff"])
 def test_a_damaged_seal(data: bytes, run: Path) -> None:
     (run / "COMPLETE").write_bytes(data)
     with pytest.raises(RunError, match=r"(COMPLETE is damaged|cannot read).*.*; train the run again"):
-        checkpoint.load(run)
-
-
-@pytest.mark.parametrize("length", [0, 100, -1])
-def test_damaged_weights(length: int, run: Path) -> None:
-    """The hashes in ``COMPLETE`` are those of the damaged file, so that only the file format can detect the damage."""
-    file = run / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:length])
-    _seal(run)
-    with pytest.raises(RunError, match=r"the weights .*model\.safetensors are damaged \(.*\); train the run again"):
         checkpoint.load(run)
 
 
@@ -192,17 +184,30 @@ def test_contents_that_make_no_model(file: str, old: str, new: str, run: Path) -
         checkpoint.load(run)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.6, 0.999])
-def test_a_changed_weight_is_seen_though_it_is_sealed(share: float, run: Path) -> None:
-    """The checksum inside was made of the weights in memory."""
+def _flip(data: bytes, share: float) -> bytes:
+    """Change a bit of the numbers."""
+    changed, start = bytearray(data), 8 + int.from_bytes(data[:8], "little")
+    changed[start + int(share * (len(data) - start))] ^= 1
+    return bytes(changed)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut within the header": lambda data: data[:100],
+    "cut at the end": lambda data: data[:-1],
+    "the first number": lambda data: _flip(data, 0.0),
+    "the last number": lambda data: _flip(data, 0.999),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_weights_are_seen_though_they_are_sealed(name: str, run: Path) -> None:
+    """The file's own checksum was made of the weights in memory."""
     file = run / "model.safetensors"
-    data = bytearray(file.read_bytes())
-    start = 8 + int.from_bytes(data[:8], "little")
-    data[start + int(share * (len(data) - start))] ^= 1
-    file.write_bytes(data)
+    file.write_bytes(DAMAGE[name](file.read_bytes()))
     _seal(run)
     for read in (checkpoint.load, check):
-        with pytest.raises(RunError, match=r"the weights .* are damaged \(its checksum does not hold\); train the run"):
+        with pytest.raises(RunError, match=r"the weights .*model\.safetensors are damaged \(.*\); train the run again"):
             read(run)
 
 
@@ -221,3 +226,41 @@ def test_weights_round_trip(tied: bool, tmp_path: Path) -> None:
     checkpoint.load_tensors_into(other, stored, where=tmp_path / "file")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
     assert (other.head.weight is other.backbone.embedding.weight) == tied
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_copy_has_the_same_weights_rounded_or_not(dtype: torch.dtype, run: Path, tmp_path: Path) -> None:
+    copied = checkpoint.load(copy_weights(run, tmp_path / "copy", dtype=dtype))
+    old, new = (checkpoint.model_tensors(model) for model in (checkpoint.load(run).model, copied.model))
+    assert old.keys() == new.keys()
+    for name, tensor in old.items():
+        assert new[name].dtype == torch.float32
+        assert torch.equal(new[name], tensor.to(dtype).float())
+    assert not (copied.path / "trainer_state").exists()
+    size = (copied.path / "model.safetensors").stat().st_size
+    parameters = sum(tensor.numel() for tensor in old.values())
+    assert parameters * dtype.itemsize < size < parameters * dtype.itemsize + 1500
+
+
+def test_a_killed_copy_is_made_by_the_same_call(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_complete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            copy_weights(run, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    copied = copy_weights(run, tmp_path / "copy")
+    assert not list(tmp_path.glob(".copy*"))
+    assert result(copied) == replace(result(run), path=copied)
+
+
+def test_what_cannot_be_copied(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="exists already; give another folder"):
+        copy_weights(run, run)
+    with pytest.raises(RunError, match=r"float32 or bfloat16, not torch\.float16"):
+        copy_weights(run, tmp_path / "copy", dtype=torch.float16)
+    (run / "COMPLETE").unlink()
+    with pytest.raises(RunError, match="is not finished"):
+        copy_weights(run, tmp_path / "copy")

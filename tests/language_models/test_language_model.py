@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
@@ -67,30 +66,3 @@ def test_the_size_of_the_output_embeddings() -> None:
         config = ModelConfig.model_validate({"backbone": BACKBONE, "tie_embeddings": tied})
         assert LanguageModel(config, vocab_size=11).head.embedding_size == size
         assert config.head.settings == {}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"heads": {}}, "heads\n *Extra inputs are not permitted"),
-        (
-            {"head": {"name": "mos", "vocab_size": 4}},
-            "unknown key 'vocab_size' for head 'mos'; known keys are embedding_",
-        ),
-        ({"backbone": {"name": "lstm", "size": 4}}, "unknown key 'size' for backbone 'lstm'; known keys are embedding"),
-        ({"head": {"components": 4}}, "head.name\n *Field required"),
-        ({"head": {"name": "mos", "components": 4.5}}, "components of head 'mos': .*valid integer .*4.5"),
-        ({"head": {"name": "mos", "components": "4"}}, "components of head 'mos': .*valid integer .*'4'"),
-        ({"head": {"name": "softmax", "bias": "maybe"}}, "bias of head 'softmax': .*valid boolean .*'maybe'"),
-        ({"head": {"name": "lms-plif", "interval": float("inf")}}, "interval of head 'lms-plif': .*finite number"),
-        ({"backbone": {"name": "lstm", "dropout": None}}, "dropout of backbone 'lstm': .*valid number .*None"),
-        ({"backbone": {"name": "lstm", "layers": True}}, "layers of backbone 'lstm': .*valid integer .*True"),
-        ({"head": {"name": "sofmax"}}, "unknown head 'sofmax'; known heads are softmax"),
-        ({"backbone": {"name": "gru"}}, "unknown backbone 'gru'; known backbones are lstm"),
-        ({"head": {"name": "mos", "components": 0}}, "components must be at least 1, not 0"),
-        ({"backbone": {"name": "lstm", "dropout": 1}}, r"dropout must be in \[0, 1\), not 1"),
-    ],
-)
-def test_wrong_settings_are_named_before_a_model_is_built(values: dict[str, Any], message: str) -> None:
-    with pytest.raises((ValidationError, ConfigurationError), match=message):
-        ModelConfig.model_validate(values)

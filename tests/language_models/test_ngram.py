@@ -78,22 +78,6 @@ def test_discounts_from_counts_of_counts() -> None:
         np.testing.assert_allclose(found, [slow.prob(word, history) for word in range(M)], rtol=1e-10)
 
 
-def test_it_predicts_what_it_saw_and_its_logarithms_have_full_rank() -> None:
-    text = np.random.default_rng(1).integers(0, 30, 3000)
-    text[1::2] = (text[::2] + 1) % 30
-    model = KneserNey.fit(text, order=3, vocab_size=30)
-    log_probs = model.log_prob(histories(text[:2000], 3))
-    assert (log_probs[:-1:2].argmax(1) == text[1:2000:2]).mean() > 0.9
-    np.testing.assert_array_equal(log_probs, np.log(model.prob(histories(text[:2000], 3))))
-    assert np.linalg.matrix_rank(log_probs) == 30
-
-
-def test_histories_begin_with_the_text() -> None:
-    assert histories(np.array([4, 5, 6]), 3).tolist() == [[-1, 4], [4, 5], [5, 6]]
-    assert histories(np.array([4, 5]), 2).tolist() == [[4], [5]]
-    assert histories(np.array([4, 5]), 1).shape == (2, 0)
-
-
 def test_what_cannot_be_counted() -> None:
     with pytest.raises(ConfigurationError, match="must be at least 1, not 0"):
         KneserNey.fit(np.arange(5), order=0, vocab_size=M)

@@ -11,7 +11,7 @@ import torch
 from softmax_bottleneck import corpora
 from softmax_bottleneck.corpora import Corpus, Vocabulary
 from softmax_bottleneck.errors import CorpusError
-from softmax_bottleneck.language_models.reading import PADDING, Batch, Pairs, Stream, read
+from softmax_bottleneck.language_models.reading import PADDING, Batch, Pairs, Stream
 
 VOCABULARY = Vocabulary(("<eos>", "<unk>", "<a>", "<b>", *(f"w{number}" for number in range(10))))
 Pair = tuple[list[list[str]], list[str]]
@@ -90,12 +90,6 @@ def test_a_stream_predicts_every_token_but_the_first() -> None:
     assert torch.cat([batch.inputs for batch in batches]).ravel().tolist() == list(range(9))
     assert torch.cat([batch.targets for batch in batches]).ravel().tolist() == list(range(1, 10))
     assert sum(batch.scored for batch in batches) == stream.starts[-1] == 9
-
-
-def test_a_model_says_how_it_reads() -> None:
-    corpus = _corpus("<a> w1 / <b> w2 / /")
-    assert isinstance(read(corpus, "test", lines=None, length=5), Stream)
-    assert isinstance(read(corpus, "test", lines=3, length=5), Pairs)
 
 
 @pytest.mark.parametrize("text", ["<a> w1 /", "<a> w1 / / <b> w2 / /", "<a> w1 / <b> <unk> <unk> /", "<a> w1 / <b> /"])

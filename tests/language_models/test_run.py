@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from softmax_bottleneck import corpora, kld, rank
+from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, RunError, SourceError
 from softmax_bottleneck.language_models import ModelOnText, checkpoint
 from softmax_bottleneck.sources import open_source
@@ -219,18 +219,6 @@ def test_other_heads_have_no_bound_and_no_factors(runs: dict[str, Path], head: s
         ConfigurationError, match=f"needs a model with a log-linear head .*, not a run with a {head} head; use method"
     ):
         rank(source, method="factored")
-
-
-def test_rank_and_kld_from_the_path(runs: dict[str, Path]) -> None:
-    report = rank(runs["moc"], contexts=100, dtype="float64")
-    assert report.to_dict()["contexts"] == 100
-    assert report.eps.dtype == "float64"
-    source = open_source(runs["moc"])
-    log_p = torch.log_softmax(torch.from_numpy(rows_of(source)).double(), 1).numpy()
-    p = np.exp(log_p)
-    expected = (p * log_p).sum(1).mean() - p.mean(0) @ log_p.mean(0)
-    assert kld(runs["moc"]).kld == pytest.approx(expected, rel=1e-9)
-    assert kld(source, pairs=4, seed=1).pairs == 4
 
 
 def test_folders_that_are_no_run(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -27,12 +27,17 @@ START = {"model": {"head": {"name": "mos", "components": 5, "bias": False}}}
         ({"model": {"head": {"name": "mos", "k": 3}}}, "unknown key 'k' for head 'mos'; known keys are .*components"),
         ({"model": {"head": {"name": "sofmax"}}}, "unknown head 'sofmax'; known heads are"),
         ({"model": {"backbone": {"name": "gru"}}}, "unknown backbone 'gru'"),
-        ({"model": {"head": {"name": "mos", "components": "x"}}}, "components of head 'mos'.*integer.*'x'"),
+        ({"model": {"head": {"name": "mos", "components": 4.5}}}, "components of head 'mos': .*valid integer .*4.5"),
+        ({"model": {"backbone": {"name": "lstm", "layers": True}}}, "layers of backbone 'lstm': .*integer .*True"),
+        (
+            {"model": {"backbone": {"name": "lstm", "size": 4}}},
+            "unknown key 'size' for backbone 'lstm'",
+        ),
+        ({"model": {"head": {"name": "lms-plif", "interval": float("inf")}}}, "interval of head 'lms-plif': .*finite"),
         ({"model": {"head": {"name": "mos", "components": 0}}}, "components must be at least 1, not 0"),
         ({"model": {"head": "mos"}}, r"model\.head: it must be an object of JSON, not 'mos'"),
         ({"seed": 2**64}, "seed: .*less than"),
         ({"training": {"optimizer": {"name": "adam"}}}, r"training\.optimizer\.name: .*'adamw' or 'sgd'.*'adam'"),
-        ({"training": {"optimizer": {"learning_rate": 0}}}, "learning_rate: .*greater than 0"),
         ({"training": {"optimizer": {"learning_rate": float("nan")}}}, "learning_rate: .*finite number"),
     ],
 )
@@ -76,10 +81,8 @@ def test_overrides(settings: list[str], changes: dict[str, Any]) -> None:
     [
         ("training.epoch=3", r"--set: unknown key 'training\.epoch'; known keys there are epochs"),
         ("trainings.epochs=3", r"unknown section 'trainings'; try corpus, seed, .*training\.epochs"),
-        ("model.head.knots=4", "--set: model: unknown key 'knots' for head 'softmax'"),
         ("training.epochs", "--set takes key=value, as in training.epochs=3; 'training.epochs' has no '='"),
         ("training.epochs=true", r"--set: training\.epochs: it must be a valid integer, not True"),
-        ('training.optimizer.learning_rate="1e-3"', "learning_rate: it must be a valid number, not '1e-3'"),
         (".=3", "unknown section ''"),
     ],
 )
@@ -107,9 +110,7 @@ def test_a_configuration_in_a_file(name: str, text: str, tmp_path: Path) -> None
     [
         ("c.json", b'{"name": "\xff"}', r"c\.json is not valid JSON: .* can't decode byte 0xff in position 10"),
         ("c.json", b"[1]", "must hold settings by name, not a list"),
-        ("c.json", b'{"seeds": 5}', r"c\.json: unknown key 'seeds'"),
         ("c.json", None, r"cannot read .*: No such file"),
-        ("", None, r"cannot read .*: Is a directory"),
         ("c.toml", b"corpus = ptb", r"c\.toml is not valid TOML: Invalid value"),
         ("c.yaml", b"corpus: [", r"c\.yaml is not valid YAML: while parsing a flow node"),
     ],

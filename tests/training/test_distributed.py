@@ -1,4 +1,4 @@
-"""Two processes against one, killed and continued, and PyTorch's launcher."""
+"""Two processes of PyTorch's launcher against one, and two that are killed and continued."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from softmax_bottleneck.core import parallel
 from softmax_bottleneck.core.parallel import Processes
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, RunError
 from softmax_bottleneck.training import RunConfig, loop
@@ -24,9 +22,15 @@ from .conftest import AWD, Configure, contents, rows_of, train
 LOST = 9
 """Exit code of a process that dies."""
 PROGRAM = """
-import sys
+import sys, time
 from pathlib import Path
 from softmax_bottleneck.cli import main
+from softmax_bottleneck.core import parallel
+from softmax_bottleneck.training import loop
+
+parallel.SECONDS_TO_WAIT = 2  # less than the first validation takes
+validate = loop.Loop._validate
+loop.Loop._validate = lambda self, epoch: (time.sleep(2.5 * (epoch == 1)), validate(self, epoch))[1]
 try:
     main(sys.argv[1:], prog_name="bottleneck")
 finally:
@@ -35,35 +39,22 @@ finally:
 """
 
 
-def _slow() -> None:
-    """Let a validation take longer than a lost process is waited for."""
-    parallel.SECONDS_TO_WAIT = 2
-    validate = loop.Loop._validate
-
-    def slow(self: loop.Loop, epoch: int) -> Any:
-        time.sleep(2.5)
-        return validate(self, epoch)
-
-    loop.Loop._validate = slow  # type: ignore[method-assign]
-
-
-def _dying() -> None:
-    """Let the second process die after seven steps."""
+def _die_after_seven_steps() -> None:
     step = loop.Loop._step
 
     def dies(self: loop.Loop, *rest: Any) -> None:
-        if self.state.step == 7 and self.processes.index == 1:
+        if self.state.step == 7:
             os._exit(LOST)
         step(self, *rest)
 
     loop.Loop._step = dies  # type: ignore[method-assign]
 
 
-def _member(config: RunConfig, out: Path, variables: Mapping[str, str], prepare: Any) -> None:
+def _member(config: RunConfig, out: Path, variables: Mapping[str, str], dies: bool) -> None:
     """Train as one of two processes; write the sentence of an error into a file."""
     os.environ.update(variables)
-    if prepare is not None:
-        prepare()
+    if dies:
+        _die_after_seven_steps()
     try:
         train(config, out)
     except BottleneckError as error:
@@ -71,8 +62,8 @@ def _member(config: RunConfig, out: Path, variables: Mapping[str, str], prepare:
         sys.exit(1)
 
 
-def _train(config: RunConfig, out: Path, prepare: Any = None) -> list[int | None]:
-    """Train in two processes, and return their exit codes."""
+def _train(config: RunConfig, out: Path, *, dies: bool = False) -> list[int | None]:
+    """Train in two processes, of which the second may die, and return their exit codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -80,7 +71,9 @@ def _train(config: RunConfig, out: Path, prepare: Any = None) -> list[int | None
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["softmax_bottleneck.training"])
     members = [
-        context.Process(target=_member, args=(config, out, {**place, "RANK": rank, "LOCAL_RANK": rank}, prepare))
+        context.Process(
+            target=_member, args=(config, out, {**place, "RANK": rank, "LOCAL_RANK": rank}, dies and rank == "1")
+        )
         for rank in ("0", "1")
     ]
     for member in members:
@@ -90,8 +83,8 @@ def _train(config: RunConfig, out: Path, prepare: Any = None) -> list[int | None
     return [member.exitcode for member in members]
 
 
-def test_two_processes_train_as_one(tmp_path: Path, configure: Configure) -> None:
-    """Without dropout nothing is drawn, and the mean of two halves' gradients is the batch's."""
+def test_two_processes_of_the_launcher_train_as_one(tmp_path: Path, configure: Configure) -> None:
+    """Without dropout nothing is drawn, and the mean of two halves' gradients is the batch's. One result is printed."""
     no_masks = {"dropout_embedding": 0.0, "dropout_input": 0.0, "dropout_output": 0.0, "weight_drop": 0.0}
     config = configure(
         backbone={**AWD, "hidden_sizes": [8], **no_masks},
@@ -99,7 +92,14 @@ def test_two_processes_train_as_one(tmp_path: Path, configure: Configure) -> Non
         micro_batch_size=1,
         averaging={"start": "epoch", "epoch": 1},
     )
-    assert _train(config, tmp_path / "two", _slow) == [0, 0]
+    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "program.py"]
+    command = [*launcher, "train", "--config", "config.json", "--out", "two", "--device", "cpu"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("test perplexity") == 1
     train(config, tmp_path / "one")
     for together, alone in zip(rows_of(tmp_path / "two"), rows_of(tmp_path / "one"), strict=True):
         assert together == pytest.approx(alone, rel=1e-4)
@@ -108,7 +108,7 @@ def test_two_processes_train_as_one(tmp_path: Path, configure: Configure) -> Non
 def test_a_process_that_dies_ends_all_and_the_run_continues(tmp_path: Path, configure: Configure) -> None:
     """The survivor says what to do; each process's own random state is saved, so that the end is the same."""
     config, run = configure(), tmp_path / "run"
-    assert _train(config, run, _dying) == [1, LOST]
+    assert _train(config, run, dies=True) == [1, LOST]
     sentence = run.with_suffix(".txt").read_text(encoding="utf-8")
     assert sentence.startswith("another process has ended (")
     assert sentence.endswith("); saved files are complete: start all processes again to continue")
@@ -117,18 +117,6 @@ def test_a_process_that_dies_ends_all_and_the_run_continues(tmp_path: Path, conf
         train(config, run)
     assert _train(config, run) == _train(config, tmp_path / "whole") == [0, 0]
     assert contents(run) == contents(tmp_path / "whole")
-
-
-def test_the_launcher(tmp_path: Path, configure: Configure) -> None:
-    """The command of two processes prints its result once, and no thread is left at its end."""
-    (tmp_path / "config.json").write_text(configure(epochs=1).model_dump_json(), encoding="utf-8")
-    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "program.py"]
-    command = [*launcher, "train", "--config", "config.json", "--out", "run", "--device", "cpu"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("test perplexity") == 1
 
 
 def test_columns_that_cannot_be_shared() -> None:

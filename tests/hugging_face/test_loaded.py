@@ -1,0 +1,101 @@
+"""Loaded models of transformers: the numbers of their folders, and nothing of theirs changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import ConfigurationError, SourceError
+
+from .conftest import TOKENS as M
+from .conftest import Save
+
+
+@pytest.fixture
+def folder(save: Save) -> Path:
+    """A GPT-2 with a tokenizer."""
+    return save("gpt2", n_layer=2, n_positions=32, attn_pdrop=0.5)
+
+
+@pytest.fixture
+def loaded(folder: Path) -> Any:
+    """The model, in training mode as in the middle of a training, with one part frozen in evaluation mode."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).train()
+    model.transformer.drop.eval()
+    return model
+
+
+def test_a_loaded_model_is_measured_as_its_folder(folder: Path, loaded: Any, text: Path) -> None:
+    modes, weights = _modes(loaded), {name: each.clone() for name, each in loaded.state_dict().items()}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    given = {"data": text.read_text(), "tokenizer": tokenizer}
+    ours, theirs = sb.rank(loaded, **given), sb.rank(folder, data=str(text))
+    assert ours.spectrum.method == theirs.spectrum.method == "factored"
+    np.testing.assert_array_equal(ours.spectrum.values, theirs.spectrum.values)
+    assert (ours.rank, ours.bound) == (theirs.rank, theirs.bound)
+    assert sb.kld(loaded, **given).kld == sb.kld(folder, data=str(text)).kld
+    assert _modes(loaded) == modes
+    assert all(torch.equal(weights[name], each) for name, each in loaded.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in loaded.parameters())
+
+
+def _modes(module: nn.Module) -> list[bool]:
+    return [part.training for part in module.modules()]
+
+
+def test_tokens_that_only_the_input_has() -> None:
+    """400 embeddings, 300 rows of output."""
+    config = transformers.GPT2Config(vocab_size=80, n_embd=12, n_layer=1, n_head=2, n_positions=32)
+    model = transformers.GPT2LMHeadModel(config)
+    model.config.tie_word_embeddings, model.lm_head = False, nn.Linear(12, M, bias=False)
+    assert sb.rank(model, data=np.arange(80)).spectrum.shape == (63, M)
+    assert sb.open(model, data=np.arange(M)).targets is not None
+    with pytest.raises(SourceError, match="0 and 79, the last token with an input embedding, not 1 to 80"):
+        sb.rank(model, data=np.arange(1, 81))
+    model.lm_head = nn.Linear(12, 90, bias=False)
+    assert sb.rank(model, data=np.arange(80)).spectrum.shape == (63, 90)
+
+
+def test_a_model_without_logits(loaded: Any) -> None:
+    """A fused loss: the output layer is bypassed, or its logits are not returned."""
+    CausalLMOutput = transformers.modeling_outputs.CausalLMOutput
+    forward = type(loaded).forward
+    loaded.forward = lambda **given: CausalLMOutput(logits=None, loss=forward(loaded, **given).logits.sum())
+    with pytest.raises(SourceError, match=r"GPT2LMHeadModel has no logits: measure a function .* W\.T, data=batches"):
+        sb.rank(loaded, data=np.arange(M))
+    body, W = loaded.transformer, loaded.lm_head.weight.detach()
+    loaded.forward = lambda input_ids, **given: CausalLMOutput(logits=body(input_ids).last_hidden_state @ W.T)
+    with pytest.raises(SourceError, match="measure it through a function"):
+        sb.rank(loaded, data=np.arange(M))
+    through = sb.rank(lambda ids: (body.eval()(torch.as_tensor(ids))[0] @ W.T).detach(), data=[np.arange(30)[None]])
+    assert through.rank.value <= 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"data": "a whole text"}, "a text needs the model's tokenizer"),
+        ({"data": [0, M]}, f"token ids must lie between 0 and {M - 1}"),
+        ({"data": [0.5, 1.0]}, "must be token ids, whole numbers"),
+        ({"data": [[1], [2]]}, "no token is predicted: give texts of at least two tokens"),
+        ({"data": "a b c", "tokenizer": 5}, "a int is not a tokenizer"),
+    ],
+)
+def test_what_a_loaded_model_cannot_read(loaded: Any, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        sb.rank(loaded, **arguments)
+
+
+def test_a_loaded_model_keeps_its_type(loaded: Any) -> None:
+    ids = np.arange(M)
+    with pytest.raises(ConfigurationError, match=r"the model is in float32, .*model\.to\(torch\.bfloat16\)"):
+        sb.rank(loaded, data=ids, dtype="bfloat16")
+    half = sb.rank(loaded.to(torch.bfloat16), data=ids)
+    assert (half.source["body_dtype"], half.eps.dtype) == ("bfloat16", "float32")
