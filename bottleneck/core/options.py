@@ -23,14 +23,14 @@ STATES = "Hidden states in files"
 BOS = "Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does."
 VOCAB = "Which columns to measure when the output layer has more rows than the tokenizer has tokens."
 DATA = (
-    "Text that the model reads: a corpus or a .txt file; for a Hugging Face model also a .jsonl file with a field "
-    "text (FILE.jsonl:FIELD names another).  [default: the corpus of the run; python-docs for a Hugging Face model]"
+    "Text that the model reads: a corpus, a .txt file, or a .jsonl file with a field text (FILE.jsonl:FIELD names "
+    "another).  [default: the corpus of the run; python-docs for a Hugging Face model]"
 )
 DATA_IN_PYTHON = (
-    "Also a text, a list of texts, or token ids (N,) of one text. For a Hugging Face model also a dataset with a "
-    "column text, and for this, a function or a torch module batches of token ids, such as a DataLoader yields: ids "
-    "(B, L), or mappings with input_ids. Padding, which attention_mask marks, is not read; a Hugging Face model does "
-    "not predict targets with the label -100. Each row is a text of its own: no context begins in the row before."
+    "Also a text, a list of texts, a dataset with a column text, token ids (N,) of one text, or batches of token ids, "
+    "such as a DataLoader yields: ids (B, L), or mappings with input_ids. Padding, which attention_mask marks, is not "
+    "read; a Hugging Face model does not predict targets with the label -100. Each row is a text of its own: no "
+    "context begins in the row before. A function and a torch module take token ids alone."
 )
 KIND = "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is."
 DTYPE = (

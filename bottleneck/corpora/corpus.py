@@ -29,6 +29,8 @@ class Corpus:
     """Token ids, int64, (N,), of ``"train"``, ``"valid"`` and ``"test"``."""
     sha256: str
     """SHA-256 of the raw bytes of the three texts, which shows whether a corpus was changed."""
+    starts: npt.NDArray[np.int64] | None = None
+    """Where each text begins, (n,), if the only split holds several, each of which is read from its first token."""
 
     def __repr__(self) -> str:
         """Return the name, the size of the vocabulary and those of the splits."""

@@ -1,55 +1,93 @@
-"""A text of one's own, or token ids, with the vocabulary of a trained model."""
+"""A text of one's own: a file, JSON Lines, texts in memory, or token ids."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.files import exists, kind_of, sha256_bytes
-from ..errors import CorpusError
+from ..core.json_file import parse_json
+from ..errors import CorpusError, first_line
+from .batches import texts_in_batches
 from .corpus import Corpus, Text
 from .registry import catalogue, load
 from .vocabulary import Vocabulary
+
+IN_MEMORY = "the text"
+"""Name of a text that is not in a file."""
 
 
 def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
     """Return what the argument ``data`` of a measurement means, as a corpus.
 
     Args:
-        data: a corpus or its folder; a text file; a text of several words or a list of texts, tokens between spaces;
-            or token ids, (N,).
+        data: a corpus or its folder; what `given_text` takes, tokens between spaces; or what `texts_in_batches` takes.
         vocabulary: the tokens of the model.
         split: name of the only split of a text or of ids.
 
     Raises:
         CorpusError: for a corpus or file that cannot be read, or a token outside the vocabulary.
+        SourceError: for ids that are not whole numbers, (N,) or (B, L).
     """
-    if isinstance(data, str | Path) and not _is_text(str(data)):
-        path = Path(data)
-        if ".jsonl" in path.suffixes:
-            raise CorpusError(f"{path} is a file of JSON Lines, which only Hugging Face models read: give a .txt file")
-        if not exists(path) or kind_of(path) == "a folder":
-            return load(data, vocabulary=vocabulary)
-        text = Text.read(path)
-    elif isinstance(data, str) or (isinstance(data, Sequence) and all(isinstance(part, str) for part in data)):
-        lines = [data] if isinstance(data, str) else data
-        text = Text("the text", "\n".join(lines).encode())
-    else:
-        ids = np.asarray(data.detach().cpu() if hasattr(data, "detach") else data)
-        ids = ids.reshape(-1) if ids.shape[:1] == (1,) else ids
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise CorpusError(
-                f"data must be a corpus, a text file, texts or token ids (N,), not {ids.dtype} {ids.shape}"
-            )
-        vocabulary.decode(ids)
-        return Corpus("token ids", vocabulary, {split: ids.astype(np.int64)}, sha256_bytes(ids.tobytes()))
-    parts = [vocabulary.encode(line, f"{text.where}, line {number}") for number, line in enumerate(text.lines(), 1)]
-    return Corpus(text.where, vocabulary, {split: np.concatenate(parts)}, sha256_bytes(text.data))
+    if (text := given_text(data)) is not None:
+        parts = [vocabulary.encode(line, f"{text.where}, line {number}") for number, line in enumerate(text.lines(), 1)]
+        return Corpus(text.where, vocabulary, {split: np.concatenate(parts)}, sha256_bytes(text.data))
+    if isinstance(data, str | Path):
+        return load(data, vocabulary=vocabulary)
+    texts = [ids for ids, _ in texts_in_batches(data)]
+    ids, starts = np.concatenate([*texts, np.empty(0, np.int64)]), np.array([0, *accumulate(map(len, texts))])[:-1]
+    vocabulary.decode(ids)
+    sha256 = sha256_bytes(ids.tobytes() + starts[1:].tobytes())
+    return Corpus("token ids", vocabulary, {split: ids}, sha256, starts if len(texts) > 1 else None)
 
 
-def _is_text(name: str) -> bool:
-    """Return whether a string of several words names neither a corpus nor a file."""
-    return len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}
+def given_text(data: Any) -> Text | None:
+    """Return the text that ``data`` is, or that is in a file of this name; ``None`` for a corpus, ids and ``None``.
+
+    Args:
+        data: a text file; a file of JSON Lines (``FILE.jsonl:FIELD``, by default the field "text"); a text of several
+            words that is not the name of a corpus; or several texts as `texts_in` finds them, joined by newlines.
+
+    Raises:
+        CorpusError: for a file that cannot be read, or a record without the field.
+    """
+    if texts := texts_in(data):
+        return Text(IN_MEMORY, "\n".join(texts).encode())
+    if not isinstance(data, str | Path):
+        return None
+    name = str(data)
+    path, _, field = name.partition(".jsonl:") if ".jsonl:" in name else (name.removesuffix(".jsonl"), "", "text")
+    if path != name:
+        return _field(name, Text.read(Path(f"{path}.jsonl")), field)
+    if name.endswith(".txt") or (exists(Path(name)) and kind_of(Path(name)) != "a folder"):
+        return Text.read(Path(name))
+    if len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}:
+        return Text(IN_MEMORY, name.encode())
+    return None
+
+
+def texts_in(data: Any) -> list[str]:
+    """Return a list of texts, a column of them, or the column "text" of a dataset; an empty list for anything else."""
+    column = data["text"] if "text" in (getattr(data, "column_names", None) or ()) else data
+    is_list = (not isinstance(column, str) and isinstance(column, Sequence)) or type(column).__name__ == "Column"
+    return list(column) if is_list and all(isinstance(text, str) for text in column) else []
+
+
+def _field(name: str, text: Text, field: str) -> Text:
+    """Return the texts in one field of JSON Lines, joined by newlines."""
+    texts = []
+    for number, line in enumerate(filter(str.strip, text.decoded().split("\n")), 1):
+        where = f"{text.where}, record {number}"
+        try:
+            record = parse_json(line)
+        except ValueError as error:
+            raise CorpusError(f"{where} is not JSON ({first_line(error)}): each line must be one object") from error
+        if not isinstance(record, dict) or not isinstance(record.get(field), str):
+            fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
+            raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")
+        texts.append(record[field])
+    return Text(name, "\n".join(texts).encode())

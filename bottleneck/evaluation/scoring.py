@@ -66,10 +66,10 @@ def perplexity(
         raise ConfigurationError(f"{how} evaluation takes a run, and {opened.description['path']} is not one")
     elif not opened.is_whole:
         raise ConfigurationError(f"{how} evaluation takes a whole split: leave out ", Parameter("contexts"))
-    elif opened.run.model.backbone.context_lines is not None:
+    elif not opened.is_stream:
         raise SourceError(
-            f"{opened.run.path} answers the lines before a line, and {how} evaluation scores one stream of tokens: "
-            "evaluate it without"
+            f"{how} evaluation scores one stream of tokens, and {opened.run.path} reads several texts, or lines that "
+            "answer others: evaluate it without"
         )
     else:
         scores = (_dynamic if how == "dynamic" else _cached)(opened, changes, report)

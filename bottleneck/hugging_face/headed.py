@@ -20,9 +20,9 @@ from ..core.eager import eagerly
 from ..core.files import make_folder
 from ..core.json_file import check_schema
 from ..core.version import __version__
+from ..corpora.batches import IGNORED
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
-from ..language_models.batches import IGNORED
 
 MODEL_TYPE = "softmax_bottleneck; first import softmax_bottleneck.integrations.transformers"
 """``model_type`` of a saved model with a head; without the import, transformers names it and refuses the folder."""

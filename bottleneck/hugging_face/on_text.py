@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..core.files import sha256_bytes
 from ..core.full_precision import full_precision
 from ..core.options import HuggingFaceOptions
+from ..corpora.own import texts_in
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..heads import Head, RankBound, Softmax
 from ..language_models.checked_product import SAMPLE
@@ -28,7 +29,7 @@ from . import folder, gguf, loading
 from .checks import CheckedHead, bound_of, check_head, unloaded_head
 from .loading import BODY_DTYPES, HuggingFaceModel
 from .pretrained import PRETRAINED
-from .text import Tokens, read_ids, read_text, texts_in
+from .text import Tokens, read_ids, read_text
 from .tokenizer import TokenizedText, Tokenizer, read_tokenizer, wrap_tokenizer
 from .windows import HiddenStates, Windows
 

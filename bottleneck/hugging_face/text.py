@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +12,12 @@ import torch
 from torch import Tensor
 
 from .. import corpora
-from ..core.files import exists, kind_of, sha256_bytes
-from ..core.json_file import parse_json
+from ..core.files import sha256_bytes
 from ..core.options import OPENING
-from ..corpora import EOS, Text
+from ..corpora import EOS
+from ..corpora.batches import texts_in_batches
+from ..corpora.own import IN_MEMORY, given_text
 from ..errors import ConfigurationError, CorpusError, Parameter, SourceError, first_line
-from ..language_models.batches import texts_of
 from .tokenizer import Tokenizer
 
 DATASET = Parameter("dataset", flag=OPENING["dataset"].flag)
@@ -72,16 +70,12 @@ class Tokens:
 
 
 def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
-    """Return given token ids: one text (N,), B texts (B, L), or texts and batches in the forms that `texts_of` reads.
+    """Return given token ids: one text (N,), B texts (B, L), or batches as in `texts_of`.
 
     A single text that is longer than a ``window`` and the token after it is a running text, and any single text where
     ``window`` is ``None``.
     """
-    is_whole = isinstance(data, np.ndarray | Tensor | Mapping) or not isinstance(data, Iterable)
-    given = [data] if is_whole else list(data)  # a generator is asked once
-    if not is_whole and not (given and hasattr(given[0], "__len__")):
-        given = [given]  # plain numbers
-    texts = [text for number, batch in enumerate(given) for text in texts_of(batch, number) if len(text[0])]
+    texts = texts_in_batches(data)
     if not any(is_target[1:].any() for _, is_target in texts):
         raise SourceError("no token is predicted: give texts of at least two tokens, the later ones targets")
     ids, is_target = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*texts, strict=True))
@@ -100,12 +94,10 @@ def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window:
 def read_text(data: Any, split: str, *, dataset: str | None = None) -> RunningText:
     """Return the text that ``data`` means: that of a corpus's split, of a file, of a dataset of the Hub, or itself.
 
-    Words of a corpus are joined by spaces, characters by nothing, and lines and several texts by newlines. A string of
-    several words that names neither a corpus nor a file is a text.
+    Words of a corpus are joined by spaces, characters by nothing, and lines and several texts by newlines.
 
     Args:
-        data: a corpus, a text file, a file of JSON Lines (``FILE.jsonl:FIELD``, by default the field "text"), a text,
-            or several as `texts_in` finds them.
+        data: a corpus, or what `given_text` takes.
         split: split of a corpus or a dataset of the Hub.
         dataset: name of a dataset of the Hub.
 
@@ -118,19 +110,13 @@ def read_text(data: Any, split: str, *, dataset: str | None = None) -> RunningTe
         if data is not None:
             raise ConfigurationError(Parameter("data"), " and ", DATASET, " each name a text: give one of them")
         return _dataset(dataset, split)
-    if texts := texts_in(data):
-        return RunningText("texts", None, "\n".join(texts))
-    name = str(data or DEFAULT_CORPUS)
-    path, _, field = name.partition(".jsonl:") if ".jsonl:" in name else (name.removesuffix(".jsonl"), "", "text")
-    is_lines = path != name
-    if is_lines or name.endswith(".txt") or (exists(Path(name)) and not kind_of(Path(name))):
-        if split != "test":  # the default
-            raise ConfigurationError(f"split {split} does not apply to the text file {name}, which is read whole")
-        text = Text.read(Path(f"{path}.jsonl")) if is_lines else Text.read(Path(name))
-        return RunningText(name, None, _field(text, field) if is_lines else text.decoded())
-    if len(name.split()) > 1 and name not in {info.name for info in corpora.catalogue()}:
-        return RunningText("text", None, name)
-    corpus = corpora.load(name)
+    if (given := given_text(data)) is not None:
+        if split != "test" and not given.where == IN_MEMORY:  # the default
+            raise ConfigurationError(
+                f"split {split} does not apply to the text file {given.where}, which is read whole"
+            )
+        return RunningText(given.where, None, given.decoded())
+    corpus = corpora.load(str(data or DEFAULT_CORPUS))
     between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "
     lines: list[list[str]] = [[]]
     for token in corpus.vocabulary.decode(corpus.split(split)):
@@ -139,29 +125,6 @@ def read_text(data: Any, split: str, *, dataset: str | None = None) -> RunningTe
         else:
             lines[-1].append(token)
     return RunningText(corpus.name, split, "\n".join(map(between.join, lines)).removesuffix("\n"))
-
-
-def texts_in(data: Any) -> list[str]:
-    """Return a list of texts, a column of them, or the column "text" of a dataset; an empty list for anything else."""
-    column = data["text"] if "text" in (getattr(data, "column_names", None) or ()) else data
-    is_list = (not isinstance(column, str) and isinstance(column, Sequence)) or type(column).__name__ == "Column"
-    return list(column) if is_list and all(isinstance(text, str) for text in column) else []
-
-
-def _field(text: Text, field: str) -> str:
-    """Return the texts in one field of JSON Lines, joined by newlines."""
-    texts = []
-    for number, line in enumerate(filter(str.strip, text.decoded().split("\n")), 1):
-        where = f"{text.where}, record {number}"
-        try:
-            record = parse_json(line)
-        except ValueError as error:
-            raise CorpusError(f"{where} is not JSON ({first_line(error)}): each line must be one object") from error
-        if not isinstance(record, dict) or not isinstance(record.get(field), str):
-            fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
-            raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")
-        texts.append(record[field])
-    return "\n".join(texts)
 
 
 def _dataset(name: str, split: str) -> RunningText:

@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from .. import heads
 from ..core.devices import exact
 from ..core.version import __version__
+from ..corpora.batches import IGNORED
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head
 from ..hugging_face import folder, loading
@@ -29,7 +30,6 @@ from ..hugging_face.headed import (
     router_loss,
     share_weights,
 )
-from ..language_models.batches import IGNORED
 
 if find_spec("transformers"):
     from ..hugging_face import auto  # noqa: F401 (teaches the Auto classes of transformers to load heads)

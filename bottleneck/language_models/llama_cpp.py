@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.files import open_file
+from ..corpora.batches import IGNORED
 from ..errors import SourceError
-from .batches import IGNORED
 
 SUFFIX, MAGIC = ".kld", b"_logits_"
 

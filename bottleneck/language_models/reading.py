@@ -108,6 +108,30 @@ class Stream(Reading):
 
 
 @final
+class Texts(Reading):
+    """Several texts in ``ids``, (N,), that begin at ``starts``: every token but a text's first is predicted.
+
+    A batch has ``at_once`` texts, and each starts in the initial state.
+    """
+
+    carries = False
+
+    def __init__(self, ids: Ids, starts: Ids, *, at_once: int) -> None:
+        stops = np.append(starts[1:], len(ids))
+        is_read = stops - starts > 1
+        self.ids, self._firsts, self._stops = ids, starts[is_read], stops[is_read]
+        self.places = np.delete(np.arange(len(ids)), starts)
+        ends = np.append(0, np.cumsum(self._stops - self._firsts - 1))
+        self._edges = np.append(np.arange(0, len(self._firsts), at_once), len(self._firsts))
+        self.starts = ends[self._edges]
+
+    def batch(self, number: int) -> Batch:
+        """Return consecutive texts as columns; see `Reading.batch`."""
+        texts = slice(*self._edges[number : number + 2])
+        return _batch(padded(self.ids, self._firsts[texts], self._stops[texts]))
+
+
+@final
 class Pairs(Reading):
     """A text as pairs: every line but a paragraph's first, given up to ``lines`` lines of its paragraph before it.
 
@@ -169,15 +193,11 @@ class Pairs(Reading):
         numbers = numbers + (self.lines - before)  # the first line comes first, whatever their number
         numbers = np.where(np.arange(self.lines)[:, None] < before, numbers, PADDING)[: before.max()]
         contexts = self._padded(numbers.ravel()).reshape(-1, *numbers.shape).swapaxes(0, 1)
-        inputs = np.where(tokens[1:] == PADDING, 0, tokens[:-1])
-        return Batch(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (inputs, tokens[1:], contexts)))
+        return _batch(tokens, contexts)
 
     def _padded(self, lines: Ids) -> NDArray[np.int64]:
         """Return the tokens of lines as columns, (N, lines); a line `PADDING` has none."""
-        sizes = np.where(lines == PADDING, 0, self.stops[lines] - self.firsts[lines])
-        steps = np.arange(sizes.max())[:, None]
-        places = np.where(steps < sizes, self.firsts[lines] + steps, 0)
-        return np.where(steps < sizes, self.ids[places], PADDING).astype(np.int64)
+        return padded(self.ids, self.firsts[lines], np.where(lines == PADDING, 0, self.stops[lines]))
 
     @cached_property
     def references(self) -> list[list[int]]:
@@ -185,11 +205,27 @@ class Pairs(Reading):
         return [self.ids[self.firsts[line] + 1 : self.stops[line] - 1].tolist() for line in self.answers]
 
 
+def padded(ids: Ids, firsts: Ids, stops: Ids) -> NDArray[np.int64]:
+    """Return texts as columns, (N, texts), with `PADDING` after the last token of each."""
+    places = firsts + np.arange((stops - firsts).max())[:, None]
+    return np.where(places < stops, ids[np.minimum(places, len(ids) - 1)], PADDING).astype(np.int64)
+
+
+def _batch(tokens: NDArray[np.int64], *contexts: NDArray[np.int64]) -> Batch:
+    """Return texts, given as columns, as a batch."""
+    inputs = np.where(tokens[1:] == PADDING, 0, tokens[:-1])
+    return Batch(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (inputs, tokens[1:], *contexts)))
+
+
 def read(corpus: Corpus, split: str, *, lines: int | None, length: int, at_once: int = 64) -> Reading:
     """Return a split as a model reads it whose `Backbone.context_lines` are ``lines``.
 
-    Batches have ``length`` tokens of a stream, or ``at_once`` pairs.
+    Batches have ``length`` tokens of a stream, or ``at_once`` texts or pairs.
     """
-    if lines is None:
-        return Stream(corpus.split(split), length=length)
-    return Pairs(corpus, split, lines=lines, at_once=at_once)
+    if lines is not None:
+        if corpus.starts is not None:
+            raise CorpusError("a model that answers the lines before a line reads one text: give its ids as one row")
+        return Pairs(corpus, split, lines=lines, at_once=at_once)
+    if corpus.starts is not None:
+        return Texts(corpus.split(split), corpus.starts, at_once=at_once)
+    return Stream(corpus.split(split), length=length)

@@ -90,7 +90,8 @@ class RunOnText(ModelOnText):
     def text(self) -> Words:  # type: ignore[override]
         """The text up to the last target."""
         places = self._reading.places[: self.contexts]
-        return Words(np.asarray(self._reading.ids[: places[-1] + 1], dtype=np.int64), places, self.run.vocabulary)
+        ids = np.asarray(self._reading.ids[: places[-1] + 1], dtype=np.int64)
+        return Words(ids, places, self.run.vocabulary, self.corpus.starts)
 
     @property
     def is_whole(self) -> bool:
@@ -98,9 +99,9 @@ class RunOnText(ModelOnText):
         return self.contexts == len(self._reading.places)
 
     @property
-    def answers(self) -> bool:
-        """Whether the model reads pairs, in which a line answers the lines before it."""
-        return not self._reading.carries
+    def is_stream(self) -> bool:
+        """Whether the text is one stream of tokens, in place of several texts or of lines that answer others."""
+        return self._reading.carries
 
     @property
     def full_head(self) -> Head:
@@ -123,8 +124,8 @@ class RunOnText(ModelOnText):
                 if wanted < number:
                     number, state = -1, None
                 while number < wanted:
-                    number = number + 1 if self._reading.carries else wanted
-                    hidden, state = self._encode(number, state)
+                    number = number + 1 if self.is_stream else wanted
+                    hidden, state = self._encode(number, state if self.is_stream else None)
                 first = int(starts[wanted])
                 pieces.append(hidden[max(0, rows.start - first) : rows.stop - first])
             yield pieces[0] if len(pieces) == 1 else torch.cat(pieces)
@@ -146,7 +147,7 @@ class RunOnText(ModelOnText):
         Raises:
             SourceError: for a run that answers the lines before a line.
         """
-        if self.answers:
+        if self._model.backbone.context_lines is not None:
             raise SourceError(
                 f"{self.description['path']} answers the lines before a line, and the extended logit matrix needs a "
                 "model that continues any tokens: give one that reads a stream"

@@ -67,8 +67,14 @@ class Text(ABC):
 class Words(Text):
     """A split of a corpus: words of a vocabulary, separated by spaces."""
 
-    def __init__(self, ids: NDArray[np.int64], places: NDArray[np.integer[Any]], vocabulary: Vocabulary) -> None:
-        super().__init__(ids, places)
+    def __init__(
+        self,
+        ids: NDArray[np.int64],
+        places: NDArray[np.integer[Any]],
+        vocabulary: Vocabulary,
+        starts: NDArray[np.int64] | None = None,
+    ) -> None:
+        super().__init__(ids, places, starts)
         self._vocabulary = vocabulary
 
     def tokens(self, ids: list[int]) -> list[str]:

@@ -15,8 +15,8 @@ from torch import nn
 from ..core.checks import check_positive
 from ..core.full_precision import full_precision
 from ..core.unchanged import unchanged
+from ..corpora.batches import texts_of
 from ..errors import ConfigurationError, MatrixError, SourceError
-from ..language_models.batches import texts_of
 from ..language_models.checked_product import WITHOUT_LOGITS
 from ..language_models.source import spanning
 from ..spectrum.blocks import as_array, native_dtype

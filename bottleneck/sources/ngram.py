@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -47,11 +48,19 @@ class NGramSource(Source):
             )
         corpus = corpora.load(match["corpus"])
         text = corpus if data is None else corpora.read_data(data, vocabulary=corpus.vocabulary, split=split)
-        self._ids = text.split(split).astype(np.int64)
-        self.text = Words(self._ids, np.arange(1, len(self._ids)), corpus.vocabulary)
+        ids = text.split(split).astype(np.int64)
+        starts = np.zeros(1, np.int64) if text.starts is None else text.starts
+        places = np.delete(np.arange(len(ids)), starts)
+        if not len(places):
+            raise SourceError(f"{text.name} has no context: give a text of at least two tokens")
+        self.text = Words(ids, places, corpus.vocabulary, starts)
         order = int(match["order"])
+        pasts = [
+            histories(ids[first : stop - 1], order) for first, stop in pairwise([*starts, len(ids)]) if stop - first > 1
+        ]
+        self._past = pasts[0] if len(pasts) == 1 else np.concatenate(pasts)
         self._model = KneserNey.fit(corpus.split("train"), order=order, vocab_size=len(corpus.vocabulary))
-        self.targets = self._ids[1:]
+        self.targets = ids[places]
         self.shape = (len(self.targets), len(corpus.vocabulary))
         self.embedding_size, self.dtype = None, "float64"
         self.bound = RankBound(None, None, "an n-gram model has no rank bound below min(T, M)")
@@ -65,9 +74,8 @@ class NGramSource(Source):
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield log P of ranges of contexts."""
-        past = histories(self._ids[:-1], self._model.order)
         for rows in self.ranges() if ranges is None else ranges:
-            yield Block(rows.start, self._model.log_prob(past[rows.start : rows.stop]))
+            yield Block(rows.start, self._model.log_prob(self._past[rows.start : rows.stop]))
 
 
 KIND = Kind(what="an n-gram model", matches=is_ngram, open=NGramSource)

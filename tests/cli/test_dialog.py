@@ -114,8 +114,8 @@ def test_rows_asked_for_in_any_way_have_the_same_bits(folder: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("eval", "mos", "--dynamic"), 1, "answers the lines before a line, and dynamic evaluation scores one stream"),
-        (("eval", "mos", "--cache"), 1, "answers the lines before a line, and cache evaluation scores one stream"),
+        (("eval", "mos", "--dynamic"), 1, "dynamic evaluation scores one stream"),
+        (("eval", "mos", "--cache"), 1, "cache evaluation scores one stream"),
         (("eval", "mos", "--bleu", "--cache"), 2, "--bleu goes with neither --dynamic nor --cache"),
         (("eval", "mos", "--answers", "3"), 2, "--answers goes with --bleu"),
         (("eval", "kn2:switchboard", "--bleu"), 1, "bleu is for runs, and kn2:switchboard is not one"),

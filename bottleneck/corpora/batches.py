@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,15 @@ from ..errors import SourceError
 
 IGNORED = -100
 """Label of a token that is not a target, as in transformers."""
+
+
+def texts_in_batches(data: Any) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """Return the texts of at least one token in ids (N,), of one text, (B, L), or batches as in `texts_of`."""
+    is_whole = hasattr(data, "shape") or isinstance(data, Mapping) or not isinstance(data, Iterable)
+    given = [data] if is_whole else list(data)  # a generator is asked once
+    if not is_whole and not (given and hasattr(given[0], "__len__")):
+        given = [given]  # plain numbers
+    return [text for number, batch in enumerate(given) for text in texts_of(batch, number) if len(text[0])]
 
 
 def texts_of(batch: Any, number: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
