@@ -66,6 +66,7 @@ def test_a_given_vocabulary_encodes_the_text(folder: Path) -> None:
     ("data", "said"),
     [
         (b"\xef\xbb\xbf", r"valid\.txt is empty"),
+        (b"  \n\n \n", r"valid\.txt is empty"),
         (b"a\nb\ncaf\xe9\n", r"valid\.txt, line 3: the byte 0xe9 is not UTF-8"),
         (b"a\nb\0\n", r"valid\.txt, line 2 holds a NUL byte"),
         (None, r"cannot read .*valid\.txt: No such .* train\.txt, valid\.txt, test\.txt"),

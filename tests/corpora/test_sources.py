@@ -125,7 +125,10 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
         "packed in a way Python cannot",
     ),
     "a cut zip": (TRAIN[:-30], "is damaged or not an archive"),
+    "an empty zip": (zipped({}), "tiny still lacks"),
+    "an absolute name with escapes": (zipped({"/\x1b[2Jx": b"a"}), r"the member '/\\x1b\[2Jx' is not expected"),
     "a packed text": (gzip.compress(b"a text, no tar"), "is damaged or not an archive"),
+    "a packed tar cut short": (gzip.compress(tarred({"train.txt": b"a b"}))[:-12], "is damaged or not an archive"),
     "an HTML page": (zipped({"train.txt": b"<html>"}), r"bad: the member 'train.txt' is an HTML page"),
 }
 
@@ -197,6 +200,10 @@ ENDLESS: dict[str, tuple[bytes, str]] = {
     "an extended header": (_header("pax", _binary(-BLOCK), tarfile.XHDTYPE) + END, NEGATIVE),
     "a size in an extended header": (_extended(b"14 size=-1536\n") + EMPTY, NEGATIVE),
     "an extended header of digits alone": (_extended(b"1" * (1 << 20)) + EMPTY, "has a header of 1,048,576 bytes"),
+    "long names without end": (
+        _header("name", b"%011o\0" % BLOCK, tarfile.GNUTYPE_LONGNAME) * 6000,
+        "is damaged or not",
+    ),
     "extended headers without end": (_extended(b"9 a=bcde\n") * 5000 + END, "is damaged or not an archive"),
     "a size that no file has": (_header("README", b"\x80" + b"\x7f" * 11) + END, "is damaged or not an archive"),
 }

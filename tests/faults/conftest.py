@@ -25,7 +25,6 @@ from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.spectrum import save_spectrum
-from softmax_bottleneck.synthetic import FitConfig, cells
 from softmax_bottleneck.training import fit
 from softmax_bottleneck.training.config import parse
 
@@ -133,13 +132,6 @@ def _more_results(world: Path) -> None:
     (folder / "divergence.json").write_text(json.dumps(divergence))
 
 
-def _grid(world: Path) -> None:
-    for seed in (0, 1):
-        one = cells.Cell(model="softmax", alpha=1.0, vocab=5, dim=2, contexts=20, seed=seed, fit=FitConfig(cycles=1))
-        (world / "grid" / "cells").mkdir(parents=True, exist_ok=True)
-        cells.write(one, cells.run(one), world / "grid" / "cells")
-
-
 MAKERS: Mapping[Callable[[Path], None], tuple[str, ...]] = {
     _text: ("text", "words.txt"),
     _runs: ("run", "half", "config.json"),
@@ -149,7 +141,6 @@ MAKERS: Mapping[Callable[[Path], None], tuple[str, ...]] = {
     _ids: ("cache",),
     _results: ("results",),
     _more_results: ("more",),
-    _grid: ("grid",),
 }
 """What makes each part of the world."""
 NEEDS = {_runs: (_text,), _store: (_text, _runs), _ids: (_text,)}

@@ -89,15 +89,6 @@ def test_numbers_cut_off_at_four_decimals_are_not_float32(tmp_path: Path) -> Non
     assert found.low <= 11
 
 
-def test_a_matlab_file_of_version_7_3_is_hdf5_with_columns_first(tmp_path: Path) -> None:
-    path = tmp_path / "matrix.mat"
-    with h5py.File(path, "w", userblock_size=512) as file:
-        file["matrix"] = LOG_PROBS.T
-    with path.open("r+b") as opened:
-        opened.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
-    assert open_source(str(path)).shape == LOG_PROBS.shape
-
-
 class _Object:
     pass
 
@@ -126,7 +117,13 @@ REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda path: pd.DataFrame({"a": ["x", "y"], "b": [1.0, 2.0]}).to_parquet(path),
         "its columns are not all numbers",
     ),
+    "a damaged table": (
+        "m.parquet",
+        lambda path: path.write_bytes(b"PAR1" + bytes(40)),
+        "cannot be read as a .parquet",
+    ),
     "a word": ("m.csv", lambda path: path.write_text("a,b\n1,two\n"), r"cannot be read as a \.csv file: could not"),
+    "no number": ("m.csv", lambda path: path.write_bytes(b""), "it does not hold numbers"),
     "another name": ("m.npz:other", WRITERS[".npz"], r"there is no 'other'; name one of them as .*m.npz:NAME: "),
     "another tensor": ("m.pth:other", WRITERS[".pth"], "there is no 'other'; name one of them as"),
     "two matrices": ("m.npz", _eyes(2), r"m.npz holds 2 arrays; name a matrix as .*m.npz:NAME: a0, a1$"),
@@ -137,11 +134,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda path: torch.save({"model": _Object()}, path),
         "it holds more than tensors; save",
     ),
-    "objects of NumPy": (
-        "m.npz",
-        lambda path: np.savez(path, a=np.array([[_Object()]], dtype=object)),
-        r"m\.npz cannot be read as a \.npz file: ",
-    ),
+    "objects of NumPy": ("m.npz", lambda path: np.savez(path, a=np.array([[_Object()]])), r"as a \.npz file: "),
     "no array": ("m.npz", _zip, r"m\.npz does not hold an array"),
     "a configuration": ("config.json", lambda path: path.write_text("{}"), "configuration of a model: give its folder"),
     "an old file of torch": ("m.pt", _old_torch, r"m\.pt cannot be read as a \.pt file: storage key"),
@@ -150,6 +143,9 @@ REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda path: torch.save({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}, path),
         "two of its tensors have one name",
     ),
+    "a sparse tensor": ("m.pt", lambda path: torch.save(torch.eye(4).to_sparse(), path), "is sparse or has a shape"),
+    "a tensor's shape": ("m.pt", lambda path: torch.save(torch.empty(4, 4, device="meta"), path), "a shape without"),
+    "a text": ("m.h5", lambda path: _hdf5(path, a=np.bytes_("text")), "must have two dimensions"),
     "bfloat16": ("m.npy", lambda path: np.save(path, np.zeros((4, 4), "V2")), "which is bfloat16 without its type"),
     "float8": ("m.npz", lambda path: np.savez(path, np.zeros((4, 4), "V1")), "which is float8_e4m3fn without its type"),
 }
@@ -197,7 +193,7 @@ def _outside(path: Path) -> None:
         file.create_dataset("unwritten", (40_000, 40_000), "f8")
         file.create_dataset("chunked", (4, 4), "f8", chunks=(2, 2))[:2] = 1.0
         file["loop"] = file["/"]
-        file["inside/a"] = np.eye(4)
+        file["inside/a"] = np.ones((4, 3))
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".mat"])
@@ -215,7 +211,8 @@ def test_hdf5_is_read_from_the_file_alone(suffix: str, tmp_path: Path) -> None:
         for name in names:
             with pytest.raises(BottleneckError, match=why):
                 open_source(f"{path}:{name}", kind="matrix")
-    assert open_source(f"{path}:inside/a", kind="matrix").shape == (4, 4)
+    expected = (3, 4) if suffix == ".mat" else (4, 3)  # version 7.3 of MATLAB is HDF5 with columns first
+    assert open_source(f"{path}:inside/a", kind="matrix").shape == expected
 
 
 def test_a_damaged_matlab_file_is_refused_and_ends_no_process(tmp_path: Path) -> None:
@@ -324,3 +321,37 @@ def test_a_damaged_hdf5_file_is_read_or_refused(tmp_path: Path) -> None:
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
         with suppress(BottleneckError):
             open_source(f"{path}:a", kind="matrix")
+
+
+def test_every_flipped_bit_of_a_header(tmp_path: Path) -> None:
+    """What is still read has the shape that was written: its entries are all there, and nothing else is."""
+    matrix, file, refused = np.arange(15.0).reshape(5, 3), tmp_path / "m.npy", 0
+    np.save(file, matrix)
+    data = file.read_bytes()
+    for bit in range(8 * (len(data) - matrix.nbytes)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << (bit % 8)
+        file.write_bytes(changed)
+        try:
+            source = open_source(file, kind="matrix")
+            assert source.shape[0] * source.shape[1] == matrix.size
+        except BottleneckError:
+            refused += 1
+    assert refused > 600  # the others change spaces, the order of bytes, or the type to one of the same size
+
+
+def _rewrite(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 0), lambda path: os.truncate(path, 300), _rewrite])
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_a_file_that_changes_between_two_passes(suffix: str, change: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    WRITERS[suffix](path)
+    source = open_source(path)
+    list(source.blocks())
+    change(path)
+    with pytest.raises(BottleneckError, match="changed while it was read"):
+        list(source.blocks())

@@ -17,9 +17,9 @@ import pytest
 
 from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.core.workers import run_in_workers
-from softmax_bottleneck.errors import BottleneckError, ConfigurationError
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
 from softmax_bottleneck.synthetic import Cell, FitConfig, Result, grid, run_grid, summarize, table
-from softmax_bottleneck.synthetic.cells import read, run, write
+from softmax_bottleneck.synthetic.cells import run, write
 from softmax_bottleneck.synthetic.grid import work
 
 SHORT = FitConfig(first_cycle=3, cycles=1)
@@ -43,11 +43,11 @@ def _same(first: list[Result], second: list[Result]) -> bool:
     "damage",
     [
         lambda data: data.replace(b'"kl": ', b'"kl": 1'),
+        lambda data: data.replace(b'"sha256": ', b'"sha": '),
         lambda data: b"[]",
-        lambda data: b"{}",
         lambda data: b"\xff" + data,
     ],
-    ids=["changed", "list", "object", "no text"],
+    ids=["changed", "no checksum", "list", "no text"],
 )
 def test_a_damaged_cell_is_computed_again(
     tmp_path: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
@@ -58,7 +58,10 @@ def test_a_damaged_cell_is_computed_again(
     (second,) = run_grid([CELL], tmp_path, progress=StreamProgress(sys.stdout))
     assert f"{file} is damaged or was changed; its cell will be computed again" in capsys.readouterr().out
     assert _same([first], [second])
-    assert read(CELL, tmp_path, pytest.fail) is not None
+    file.unlink()
+    file.symlink_to(file)
+    with pytest.raises(OutputError, match=f"the cell {file} cannot be read"):
+        run_grid([CELL], tmp_path)
 
 
 def test_a_larger_grid_takes_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

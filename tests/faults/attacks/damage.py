@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,6 +46,12 @@ def loop(path: Path) -> None:
     """Put a link to itself in place of the file."""
     path.unlink()
     path.symlink_to(path)
+
+
+def pipe_instead(path: Path) -> None:
+    """Put a pipe that nothing writes to in place of the file."""
+    path.unlink()
+    os.mkfifo(path)
 
 
 def remove(path: Path) -> None:
