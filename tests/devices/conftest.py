@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,3 +31,13 @@ def device(monkeypatch: pytest.MonkeyPatch, repeatable: None) -> Iterator[str]:
 def no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """It computes in float32 and narrower types alone, as Apple's GPUs do."""
     monkeypatch.setattr(accelerator.MODULE, "float64", False)
+
+
+@pytest.fixture(scope="session")
+def short_corpus(corpus_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A third of the lines and fewer: every operation on the device is one in Python."""
+    folder = tmp_path_factory.mktemp("short")
+    for split, lines in (("train", 24), ("valid", 3), ("test", 6)):
+        text = (corpus_folder / f"{split}.txt").read_text().splitlines(keepends=True)
+        (folder / f"{split}.txt").write_text("".join(text[:lines]))
+    return folder

@@ -77,18 +77,24 @@ MEASURES: dict[str, Callable[..., Any]] = {
     ],
 )
 def test_measures(
-    measure: str, head: str, float64: bool, runs: dict[str, Path], device: str, monkeypatch: pytest.MonkeyPatch
+    measure: str,
+    head: str,
+    float64: bool,
+    runs: dict[str, Path],
+    short_corpus: Path,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(accelerator.MODULE, "float64", float64)
-    part = {} if measure in ("perplexity", "argmaxable") else {"contexts": 50}
-    expected, found = (plain(MEASURES[measure](runs[head], device=where, **part)) for where in ("cpu", device))
+    text = {} if measure == "argmaxable" else {"data": short_corpus}
+    expected, found = (plain(MEASURES[measure](runs[head], device=where, **text)) for where in ("cpu", device))
     same(found, expected)
 
 
 @pytest.mark.parametrize("method", [*METHODS, "auto"])
-def test_ranks_of_a_run(method: str, runs: dict[str, Path], device: str) -> None:
+def test_ranks_of_a_run(method: str, runs: dict[str, Path], short_corpus: Path, device: str) -> None:
     for head in ("softmax", "mos"):
-        how: dict[str, Any] = {"method": method, "width": 30, "contexts": 100, "eps": 1e-6}
+        how: dict[str, Any] = {"method": method, "width": 30, "data": short_corpus, "eps": 1e-6}
         expected, found = (sb.rank(runs[head], device=where, **how) for where in ("cpu", device))
         assert (found.rank.value, found.rank_centered.value) == (expected.rank.value, expected.rank_centered.value)
         np.testing.assert_allclose(
@@ -110,8 +116,8 @@ def test_a_matrix_on_the_device(device: str) -> None:
             assert device in found.driver
 
 
-def test_a_rank_without_float64(no_float64: None, runs: dict[str, Path], device: str) -> None:
-    expected, found = (sb.rank(runs["mos"], device=where) for where in ("cpu", device))
+def test_a_rank_without_float64(no_float64: None, runs: dict[str, Path], short_corpus: Path, device: str) -> None:
+    expected, found = (sb.rank(runs["mos"], data=short_corpus, device=where) for where in ("cpu", device))
     assert found.to_dict()["decomposed_on"] == {"device": "cpu", "asked": device}
     assert f"on the CPU, because {device} has no float64" in str(found)
     assert found.rank.value == expected.rank.value
@@ -121,8 +127,9 @@ def test_a_rank_without_float64(no_float64: None, runs: dict[str, Path], device:
         sb.rank(runs["mos"], device=device, dtype="float64")
 
 
-def test_a_dump(runs: dict[str, Path], tmp_path: Path, device: str) -> None:
-    stores = [sb.dump(runs["mos"], tmp_path / f"{where}.zarr", device=where) for where in ("cpu", device)]
+def test_a_dump(runs: dict[str, Path], short_corpus: Path, tmp_path: Path, device: str) -> None:
+    options = {"data": short_corpus}
+    stores = [sb.dump(runs["mos"], tmp_path / f"{each}.zarr", device=each, **options) for each in ("cpu", device)]
     expected, found = (np.concatenate([block.log_probs for block in sb.open(store).blocks()]) for store in stores)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 

@@ -204,29 +204,6 @@ def test_weights_that_are_not_numbers(change: Any, dtype: str, save: Save, open_
         rank(open_model(change_weights(save("llama"), change), dtype=dtype))
 
 
-def test_h_and_w_are_analysed(save: Save, open_model: Open) -> None:
-    folder = save("llama")
-    source = open_model(folder)
-    found = rank(source).to_dict()["head_analysis"]
-    W = load_file(folder / "model.safetensors")["lm_head.weight"].double().numpy()
-    (hidden,) = source.hidden([range(source.shape[0])])
-    H = hidden.double().numpy()
-    for name, X in (("weight", W), ("hidden", H)):
-        values = np.linalg.svd(X, compute_uv=False)
-        centered = np.linalg.svd(X - X.mean(0), compute_uv=False)
-        np.testing.assert_allclose(found[name]["singular_values"], values, rtol=1e-9)
-        np.testing.assert_allclose(found[name]["singular_values_centered"], centered, rtol=1e-9)
-        assert found[name]["rank"]["value"] == np.linalg.matrix_rank(X)
-        units = X / np.linalg.norm(X, axis=1, keepdims=True)
-        cosines = (units @ units.T)[np.triu_indices(len(X), 1)]
-        assert found[name]["mean_cosine"] == pytest.approx(cosines.mean(), abs=1e-12)
-        energy = np.cumsum(values**2) / (values**2).sum()
-        expected = {"0.9": 0.9, "0.99": 0.99, "0.999": 0.999}
-        assert found[name]["directions_for_energy"] == {
-            key: int((energy < share).sum()) + 1 for key, share in expected.items()
-        }
-
-
 def test_a_dump_is_the_same_matrix(save: Save, open_model: Open, tmp_path: Path) -> None:
     source = open_model(save("phi"))
     store = open_source(dump(source, tmp_path / "s.zarr"))

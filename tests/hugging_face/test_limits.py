@@ -1,8 +1,7 @@
-"""Output layers that are bypassed or tied in name alone, and files of a head."""
+"""Output layers that are bypassed or tied in name alone."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch.nn import functional as F
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import SourceError
-from softmax_bottleneck.integrations.transformers import from_pretrained, with_head
 
 from .conftest import change_weights, write_tokenizer
 
@@ -61,26 +59,3 @@ def test_the_output_layer_that_should_be_tied_is_named(name: str, tmp_path: Path
         SourceError, match=r"layer of its own \(lm_head\.weight\), .*: set tie_word_embeddings to false$"
     ):
         sb.rank(tmp_path, data=str(text), context_length=16)
-
-
-HEADS: dict[str, tuple[dict[str, Any], str]] = {
-    "a parameter that is not the embeddings": ({"tied_to": "model.norm.weight"}, "tied_to is 'model.norm.weight', not"),
-    "a regular expression": ({"tied_to": "(a+)+$"}, "tied_to is"),
-    "a layer that is not one": ({"layer": "config"}, "layer is 'config', not 'lm_head'"),
-    "another size": ({"settings": {"hidden_size": 9, "vocab_size": M}}, "settings.hidden_size is 9, not 8"),
-    "no scale": ({"scale": None}, "scale"),
-    "a scale that is not finite": ({"scale": float("nan")}, "scale"),
-    "a number for a name": ({"head": 5}, "head"),
-}
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_a_head_of_another_model_is_refused(name: str, tmp_path: Path) -> None:
-    changes, sentence = HEADS[name]
-    config = transformers.LlamaConfig(**SIZES, tie_word_embeddings=True)
-    with_head(transformers.LlamaForCausalLM(config), "softmax").save_pretrained(tmp_path)
-    file = tmp_path / "config.json"
-    values = json.loads(file.read_text())
-    file.write_text(json.dumps(values | {"bottleneck_head": values["bottleneck_head"] | changes}))
-    with pytest.raises(SourceError, match=sentence):
-        from_pretrained(tmp_path)

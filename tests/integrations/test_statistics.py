@@ -15,6 +15,8 @@ import softmax_bottleneck as sb
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError
 from softmax_bottleneck.integrations import TransformersCallback, model_statistics, training_statistics
 
+from .conftest import make
+
 M, d = 50, 4
 NAMES = {"rank", "rank_centered", "rank_low", "rank_high", "effective_rank_1e-3", "pairwise_kl", "gradient_kept"}
 
@@ -32,10 +34,7 @@ def test_the_numbers_are_those_of_the_measurements() -> None:
 
 
 def _model() -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=M, n_embd=8, n_layer=1, n_head=2, n_positions=16))
+    return make("gpt2", vocab_size=M, n_positions=16)
 
 
 def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
@@ -75,7 +74,10 @@ def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
 
 
 def test_ids_in_any_container_and_shape() -> None:
-    model, ids = _model(), torch.randint(M, (8, 12), generator=torch.Generator().manual_seed(1))
+    model, ids = (
+        _model(),
+        torch.randint(M, (8, 12), generator=torch.Generator().manual_seed(1)),
+    )
     expected = model_statistics(model, ids)
     for given in (ids.numpy(), ids.tolist(), {"input_ids": ids}):
         assert model_statistics(model, given) == expected
@@ -111,6 +113,9 @@ def test_head_statistics_are_those_of_numpy() -> None:
     assert as_dict["bias_norm"] == pytest.approx(float(b.norm()))
     assert found.hidden is not None
     assert found.hidden.shape == (120, 6)
+    states = H.double().flatten(0, 1)
+    torch.testing.assert_close(torch.from_numpy(found.hidden.values), torch.linalg.svdvals(states))
+    torch.testing.assert_close(torch.from_numpy(found.hidden.centered), torch.linalg.svdvals(states - states.mean(0)))
     assert "W: rank" in str(found)
     assert len(found.to_frame()) == 1
 

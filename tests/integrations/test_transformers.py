@@ -16,43 +16,22 @@ import peft
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face.headed import MODEL_TYPE
 from softmax_bottleneck.integrations.transformers import from_pretrained, output_layer, with_head
 
-M, d = 60, 8
-SPECIAL = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-GROUPED = {
-    "hidden_size": d, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 64, **SPECIAL,
-}  # fmt: skip
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", {"n_embd": d, "n_layer": 2, "n_head": 2, "n_positions": 64, **SPECIAL}),
-    "llama": ("LlamaForCausalLM", GROUPED),
-    "qwen2": ("Qwen2ForCausalLM", {**GROUPED, "tie_word_embeddings": True}),
-    "mamba": ("MambaForCausalLM", {"hidden_size": d, "state_size": 4, "num_hidden_layers": 2, **SPECIAL}),
-}
-TIED = {"gpt2", "qwen2", "mamba"}
+from .conftest import GROUPED, IDS, TIED, M, d, make
+
 STARTS = [
     ("softmax", {}),
     ("mos", {"components": 4}),
     ("mos", {"components": 2, "context_rank": 3}),
     ("lms-plif", {"knots": 500}),
 ]
-IDS = torch.randint(M, (3, 12), generator=torch.Generator().manual_seed(2))
-
-
-def _model(name: str, **settings: Any) -> Any:
-    kind, given = MODELS.get(name, (name, settings))
-    config = getattr(transformers, kind.replace("ForCausalLM", "").replace("LMHeadModel", "") + "Config")
-    torch.manual_seed(0)
-    return getattr(transformers, kind)(config(vocab_size=M, **{**given, **settings})).eval()
 
 
 def _train(model: Any, steps: int = 3) -> list[float]:
@@ -67,10 +46,11 @@ def _train(model: Any, steps: int = 3) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "settings"), [("gpt2", *each) for each in STARTS] + [(name, *STARTS[1]) for name in MODELS]
+    ("name", "head", "settings"),
+    [("gpt2", *each) for each in STARTS] + [(name, *STARTS[1]) for name in ("llama", "qwen2", "mamba")],
 )
 def test_a_head_starts_as_the_models_own_softmax(name: str, head: str, settings: dict[str, Any]) -> None:
-    model = _model(name)
+    model = make(name)
     keys, headed = list(model.state_dict()), with_head(model, head, **settings)
     with torch.no_grad():
         own, ours = model(IDS, labels=IDS), headed(IDS, labels=IDS, return_logits=True)
@@ -83,7 +63,7 @@ def test_a_head_starts_as_the_models_own_softmax(name: str, head: str, settings:
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mamba"])
 def test_train_generate_save_load_rank(name: str, tmp_path: Path) -> None:
-    headed = with_head(_model(name), "mos", components=3)
+    headed = with_head(make(name), "mos", components=3)
     losses = _train(headed)
     assert losses[2] < losses[0]
     prompt, settings = IDS[:, :5], {"max_new_tokens": 6, "pad_token_id": 0, "attention_mask": torch.ones(3, 5).long()}
@@ -104,12 +84,12 @@ def test_train_generate_save_load_rank(name: str, tmp_path: Path) -> None:
     report = sb.rank(loaded, data=ids, context_length=64, stride=64)
     assert report.bound["raw"] is None
     assert report.rank_centered.high > d
-    plain = sb.rank(with_head(_model(name), "softmax"), data=ids, context_length=64, stride=64)
+    plain = sb.rank(with_head(make(name), "softmax"), data=ids, context_length=64, stride=64)
     assert plain.rank.value <= plain.bound["raw"] <= d + 1
 
 
 def test_the_loss_is_the_cross_entropy_of_the_log_probabilities() -> None:
-    headed = with_head(_model("gpt2"), "mos", components=3)
+    headed = with_head(make("gpt2"), "mos", components=3)
     _train(headed)
     labels = IDS.clone()
     labels[:, :4] = -100
@@ -137,18 +117,17 @@ def test_the_loss_is_the_cross_entropy_of_the_log_probabilities() -> None:
 )
 def test_the_routers_loss_of_a_mixture_of_experts_is_kept(name: str, settings: dict[str, Any]) -> None:
     """Its weight has two names."""
-    model = _model(name, **{**GROUPED, **settings}, output_router_logits=True)
+    model = make(name, **{**GROUPED, **settings}, output_router_logits=True)
     headed = with_head(model, "softmax")
     torch.testing.assert_close(headed(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss)
 
 
-@pytest.mark.parametrize("head", ["mos", "softmax"])
 @pytest.mark.parametrize(
-    ("name", "settings"),
-    [("CohereForCausalLM", {"logit_scale": 0.25}), ("GraniteForCausalLM", {"logits_scaling": 3.0})],
+    ("name", "settings", "head"),
+    [("CohereForCausalLM", {"logit_scale": 0.25}, "mos"), ("GraniteForCausalLM", {"logits_scaling": 3.0}, "softmax")],
 )
 def test_a_logit_scale_is_kept(name: str, settings: dict[str, Any], head: str, tmp_path: Path) -> None:
-    model = _model(name, **GROUPED, **settings)
+    model = make(name, **GROUPED, **settings)
     headed = with_head(model, head)
     torch.testing.assert_close(headed(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss, rtol=2e-6, atol=0)
     headed.save_pretrained(tmp_path)
@@ -156,7 +135,7 @@ def test_a_logit_scale_is_kept(name: str, settings: dict[str, Any], head: str, t
 
 
 def test_a_soft_cap_is_kept_by_a_softmax_alone() -> None:
-    model = _model("Gemma2ForCausalLM", **GROUPED, head_dim=4, final_logit_softcapping=0.5)
+    model = make("Gemma2ForCausalLM", **GROUPED, head_dim=4, final_logit_softcapping=0.5)
     torch.testing.assert_close(with_head(model, "softmax")(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss)
     with pytest.raises(ConfigurationError, match=r"caps its logits at 0.5, and mos would lose the cap"):
         with_head(model, "mos")
@@ -173,7 +152,7 @@ def _gradients(model: Any, run: Callable[..., Any]) -> tuple[Tensor, list[Tensor
 @pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("limit", [8, 1])  # from the limit on, the compiler leaves functions as they are
 def test_gradient_checkpointing_and_compile_change_no_gradient(limit: int) -> None:
-    headed = with_head(_model("llama", num_hidden_layers=1), "mos", components=2)
+    headed = with_head(make("llama", num_hidden_layers=1), "mos", components=2)
     _train(headed)
     headed.train()
     expected = _gradients(headed, headed)
@@ -187,7 +166,7 @@ def test_gradient_checkpointing_and_compile_change_no_gradient(limit: int) -> No
 
 
 def test_autocast() -> None:
-    headed = with_head(_model("qwen2"), "mos", components=2)
+    headed = with_head(make("qwen2"), "mos", components=2)
     expected = headed(IDS, labels=IDS).loss
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = headed(IDS, labels=IDS).loss
@@ -202,7 +181,7 @@ def test_a_trainer_trains_and_continues(tmp_path: Path) -> None:
             output_dir=str(tmp_path), max_steps=steps, per_device_train_batch_size=2, report_to=[], save_steps=2,
             use_cpu=True, disable_tqdm=True, logging_strategy="no", gradient_accumulation_steps=2, learning_rate=1e-2,
         )  # fmt: skip
-        model = _model("gpt2", attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
+        model = make("gpt2", attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
         model = with_head(model, head, components=2) if head else model
         return transformers.Trainer(model=model, args=settings, train_dataset=data, eval_dataset=data[:3])
 
@@ -218,7 +197,7 @@ def test_a_trainer_trains_and_continues(tmp_path: Path) -> None:
 
 
 def test_the_gradient_under_distributed_data_parallel(tmp_path: Path) -> None:
-    headed = with_head(_model("llama"), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     expected = _gradients(headed, headed)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
@@ -262,7 +241,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers.pre_tokenizers import WhitespaceSplit
 
     path = tmp_path_factory.mktemp("headed")
-    headed = with_head(_model("qwen2"), "mos", components=3)
+    headed = with_head(make("qwen2"), "mos", components=3)
     _train(headed)
     headed.save_pretrained(path)
     words = Tokenizer(WordLevel({f"w{n}": n for n in range(M)}, unk_token="w0"))
@@ -271,16 +250,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids = torch.randint(M, (300,), generator=torch.Generator().manual_seed(3))
     (path / "text.txt").write_text(" ".join(f"w{n}" for n in ids.tolist()))
     return path
-
-
-@pytest.mark.parametrize("arguments", [["eval"], ["dump", "--out", "OUT"], ["compare", "FOLDER"]], ids=str)
-def test_commands_know_the_folder(arguments: list[str], folder: Path, tmp_path: Path) -> None:
-    command, *more = (
-        text.replace("OUT", str(tmp_path / "a.zarr")).replace("FOLDER", str(folder)) for text in arguments
-    )
-    data = ["--data", str(folder / "text.txt"), "--context-length", "32"]
-    done = CliRunner().invoke(main, [command, str(folder), *more, *data])
-    assert done.exit_code == 0, done.output
 
 
 def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
@@ -297,16 +266,41 @@ def test_a_saved_folder_is_measured_as_the_loaded_model(folder: Path) -> None:
     [
         ({"format": 3, "version": "9.9"}, r"has format 3, .* reads format 2: it was written by version 9.9"),
         ({"head": "other"}, "unknown head 'other'"),
+        ({"head": 5}, "head"),
         ({"surplus": 1}, "cannot be read .* save the model again"),
+        ({"scale": None}, "scale"),
+        ({"scale": float("nan")}, "scale"),
     ],
 )
 def test_saved_heads_that_are_refused(folder: Path, tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config["bottleneck_head"] |= change
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    _change_head(folder, tmp_path, change)
     for load in (from_pretrained, transformers.AutoModelForCausalLM.from_pretrained):
         with pytest.raises(SourceError, match=sentence):
             load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"tied_to": "model.norm.weight"}, "tied_to is 'model.norm.weight', not"),
+        ({"tied_to": "(a+)+$"}, "tied_to is"),
+        ({"layer": "config"}, "layer is 'config', not 'lm_head'"),
+        ({"settings": {"hidden_size": 9, "vocab_size": M}}, "settings.hidden_size is 9, not 8"),
+    ],
+)
+def test_a_head_of_another_model_is_refused(
+    folder: Path, tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    _change_head(folder, tmp_path, change)
+    with pytest.raises(SourceError, match=sentence):
+        from_pretrained(tmp_path)
+
+
+def _change_head(folder: Path, to: Path, change: dict[str, Any]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["bottleneck_head"] |= change
+    (to / "config.json").write_text(json.dumps(config))
+    shutil.copy(folder / "model.safetensors", to)
 
 
 LOAD = "import sys, transformers; transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])"
@@ -337,7 +331,7 @@ def test_without_this_package_loading_fails_and_names_it(folder: Path) -> None:
 
 @pytest.mark.parametrize(("name", "tokens"), [("gpt2", 70), ("llama", 40), ("llama", 70)])
 def test_the_vocabulary_can_be_resized(name: str, tokens: int, tmp_path: Path) -> None:
-    headed = with_head(_model(name), "mixtape", components=4)
+    headed = with_head(make(name), "mixtape", components=4)
     _train(headed)
     before = headed(IDS % 40).logits.detach()
     with torch.no_grad():
@@ -357,7 +351,7 @@ def test_the_vocabulary_can_be_resized(name: str, tokens: int, tmp_path: Path) -
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # asked for by peft
 def test_low_rank_adapters(tmp_path: Path) -> None:
     """Nothing of the head is trained, unless ``modules_to_save`` names the output layer."""
-    headed = with_head(_model("llama"), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     modules = ["q_proj", "v_proj"]
     adapted = peft.get_peft_model(copy.deepcopy(headed), peft.LoraConfig(target_modules=modules))
     assert not [name for name, each in adapted.named_parameters() if each.requires_grad and "head" in name]
@@ -380,7 +374,7 @@ def test_low_rank_adapters(tmp_path: Path) -> None:
 def test_metrics_need_logits(tmp_path: Path) -> None:
     data: Any = [{"input_ids": row, "labels": row} for row in IDS]
     settings = transformers.TrainingArguments(output_dir=str(tmp_path), report_to=[], use_cpu=True, disable_tqdm=True)
-    headed = with_head(_model("llama"), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     shapes = []
 
     def metrics(prediction: Any) -> dict[str, float]:
@@ -395,19 +389,18 @@ def test_metrics_need_logits(tmp_path: Path) -> None:
     assert shapes == [(3, 12, M)]
 
 
-@pytest.mark.parametrize("content", ["[]", "3"])
-def test_a_folder_without_a_head_or_with_other_settings(folder: Path, content: str, tmp_path: Path) -> None:
-    _model("gpt2").save_pretrained(tmp_path)
+def test_a_folder_without_a_head_or_with_other_settings(folder: Path, tmp_path: Path) -> None:
+    make("gpt2").save_pretrained(tmp_path)
     with pytest.raises(SourceError, match="has no head of this package"):
         from_pretrained(tmp_path)
     shutil.copytree(folder, tmp_path / "headed")
-    (tmp_path / "headed" / "generation_config.json").write_text(content)
+    (tmp_path / "headed" / "generation_config.json").write_text("[]")
     with pytest.raises(SourceError, match="transformers cannot load"):
         from_pretrained(tmp_path / "headed")
 
 
 def test_a_copy_is_independent() -> None:
-    headed = with_head(_model("gpt2"), "lms-plif", knots=100)
+    headed = with_head(make("gpt2"), "lms-plif", knots=100)
     again = pickle.loads(pickle.dumps(headed))
     assert torch.equal(again(IDS, labels=IDS).loss, headed(IDS, labels=IDS).loss)
     copied = copy.deepcopy(headed)
@@ -417,7 +410,7 @@ def test_a_copy_is_independent() -> None:
 
 
 def test_other_sizes_start_anew(tmp_path: Path) -> None:
-    headed = with_head(_model("gpt2"), "mos", components=2, embedding_size=5)
+    headed = with_head(make("gpt2"), "mos", components=2, embedding_size=5)
     assert headed.head.weight.shape == (M, 5)
     _train(headed)
     headed.save_pretrained(tmp_path)

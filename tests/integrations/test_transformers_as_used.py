@@ -16,31 +16,14 @@ from torch.nn import functional as F
 from softmax_bottleneck.errors import ConfigurationError, OutputError, SourceError
 from softmax_bottleneck.integrations.transformers import from_pretrained, output_layer, with_head
 
-M = 60
-NONE = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+from .conftest import GROUPED, IDS, M, make
+
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-SIZES = {
-    "vocab_size": M, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 64, **NONE,
-}  # fmt: skip
 BART = {
-    "vocab_size": M, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64,
 }  # fmt: skip
-MAMBA = {
-    "mamba_n_heads": 4, "mamba_d_head": 4, "mamba_n_groups": 1, "mamba_d_state": 4,
-}  # fmt: skip
-IDS = torch.randint(M, (3, 12), generator=torch.Generator().manual_seed(2))
-
-
-def _make(name: str, **settings: Any) -> Any:
-    torch.manual_seed(0)
-    kind = getattr(transformers, name)
-    return kind(kind.config_class(**settings)).eval()
-
-
-def _llama(**settings: Any) -> Any:
-    return _make("LlamaForCausalLM", **SIZES, **settings)
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 4, "mamba_n_groups": 1, "mamba_d_state": 4}
 
 
 def _sums(model: Any) -> Tensor:
@@ -50,7 +33,7 @@ def _sums(model: Any) -> Tensor:
 
 
 def _compiled() -> Any:
-    model = _llama()
+    model = make("llama")
     model.compile(backend="eager")
     return model
 
@@ -63,7 +46,7 @@ def test_the_head_is_used_where_the_plain_model_is_compiled_in_place() -> None:
 
 
 def test_the_head_is_used_after_the_plain_model_has_generated_with_a_static_cache() -> None:
-    plain, how = _llama(), transformers.CompileConfig(backend="eager")
+    plain, how = make("llama"), transformers.CompileConfig(backend="eager")
     how._compile_all_devices = True  # transformers compiles by itself on a GPU
     options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 4, "cache_implementation": "static"}
     wanted = {"return_dict_in_generate": True, "output_logits": True}
@@ -74,14 +57,14 @@ def test_the_head_is_used_after_the_plain_model_has_generated_with_a_static_cach
 
 
 def _with(**attributes: Any) -> Any:
-    model = _llama()
+    model = make("llama")
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
 
 
 def _with_norm() -> Any:
-    model = _llama()
+    model = make("llama")
     nn.utils.parametrizations.weight_norm(model.lm_head)
     return model
 
@@ -90,36 +73,40 @@ class _Subclass(transformers.LlamaForCausalLM):
     """A user's class."""
 
 
+def _subclass() -> _Subclass:
+    return _Subclass(transformers.LlamaConfig(**GROUPED, vocab_size=M))
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
         (lambda: nn.Linear(8, M), "not a causal language model of transformers; in a plain module"),
         (lambda: _with(is_quantized=True), "LlamaForCausalLM is quantized"),
-        (lambda: with_head(_llama(), "mos"), "has a head already"),
+        (lambda: with_head(make("llama"), "mos"), "has a head already"),
         (lambda: _with(lm_head=nn.Identity()), "output layer of LlamaForCausalLM is Identity, not one linear layer"),
         (
             lambda: _with(lm_head=type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})()),
             r"merge the adapter into it by model\.merge_and_unload\(\)",
         ),
-        (lambda: _make("BertLMHeadModel", **SMALL, is_decoder=True), "inside another module"),
+        (lambda: make("BertLMHeadModel", **SMALL, is_decoder=True), "inside another module"),
         (lambda: _with(forward=lambda *_, **__: None), "was given another forward pass"),
         (lambda: _with(loss_function=lambda *_, **__: None), "was given another loss function"),
         (lambda: _with(_hf_peft_config_loaded=True), "has an adapter, and only that would be saved"),
         (_with_norm, "the weight of lm_head is computed from others"),
-        (lambda: torch.compile(_llama(), backend="eager"), "is compiled: give with_head the model before"),
-        (lambda: _Subclass(transformers.LlamaConfig(**SIZES)), r"not the causal .* configuration \(LlamaForCausalLM\)"),
-        (lambda: _llama().to("meta"), "has no weights on a device"),
-        (lambda: _make("BartForConditionalGeneration", **BART), r"not the causal language model .* \(none\)"),
+        (lambda: torch.compile(make("llama"), backend="eager"), "is compiled: give with_head the model before"),
+        (_subclass, r"not the causal .* configuration \(LlamaForCausalLM\)"),
+        (lambda: make("llama").to("meta"), "has no weights on a device"),
+        (lambda: make("BartForConditionalGeneration", **BART), r"not the causal language model .* \(none\)"),
         (
-            lambda: _make("BartForCausalLM", **{**BART, "is_decoder": True, "is_encoder_decoder": False}),
+            lambda: make("BartForCausalLM", **{**BART, "is_decoder": True, "is_encoder_decoder": False}),
             "the loss of BartForCausalLM is .* does not shift the labels",
         ),
         (
-            lambda: _make("BambaForCausalLM", **SIZES, **MAMBA, attn_layer_indices=[1], z_loss_coefficient=0.1),
+            lambda: make("BambaForCausalLM", **GROUPED, **MAMBA, attn_layer_indices=[1], z_loss_coefficient=0.1),
             "the loss of BambaForCausalLM is .* adds a term",
         ),
         (
-            lambda: _make("RwkvForCausalLM", vocab_size=M, hidden_size=8, attention_hidden_size=8, num_hidden_layers=2),
+            lambda: make("RwkvForCausalLM", hidden_size=8, attention_hidden_size=8, num_hidden_layers=2),
             "the output layer of RwkvForCausalLM is named head, and model.head would be the new head as well",
         ),
     ],
@@ -140,24 +127,24 @@ def test_models_that_are_refused(make: Any, sentence: str) -> None:
 )
 def test_heads_that_are_refused(head: str, settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
-        with_head(_llama(), head, **settings)
+        with_head(make("llama"), head, **settings)
 
 
 def test_a_short_context_is_enough() -> None:
-    plain = _make("GPT2LMHeadModel", vocab_size=M, n_embd=8, n_layer=1, n_head=2, n_positions=4, **NONE)
+    plain = make("gpt2", n_positions=4)
     ids = IDS[:, :4]
     assert torch.allclose(with_head(plain, "mos")(ids, labels=ids).loss, plain(ids, labels=ids).loss)
 
 
 def test_buffers_without_a_file_come_back(tmp_path: Path) -> None:
     """Falcon-H1 computes factors that it does not save; a class from elsewhere would get them without numbers."""
-    headed = with_head(_make("FalconH1ForCausalLM", **SIZES, **MAMBA, mamba_d_ssm=16), "softmax")
+    headed = with_head(make("FalconH1ForCausalLM", **GROUPED, **MAMBA, mamba_d_ssm=16), "softmax")
     headed.save_pretrained(tmp_path)
     assert torch.equal(from_pretrained(tmp_path)(IDS).logits, headed(IDS).logits)
 
 
 def test_a_plain_model_saved_over_a_head_is_noticed(tmp_path: Path) -> None:
-    plain = _llama()
+    plain = make("llama")
     headed = with_head(plain, "softmax")
     headed.save_pretrained(tmp_path)
     headed.save_pretrained(tmp_path)
@@ -168,7 +155,7 @@ def test_a_plain_model_saved_over_a_head_is_noticed(tmp_path: Path) -> None:
 
 
 def test_ignored_labels_positions_and_logits_on_request() -> None:
-    plain = _llama()
+    plain = make("llama")
     headed = with_head(plain, "softmax")
     labels = IDS.masked_fill(IDS % 3 == 0, 7)
     expected = plain(IDS, labels=labels, ignore_index=7).loss
@@ -183,7 +170,7 @@ def test_ignored_labels_positions_and_logits_on_request() -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_dropout_mask_is_of_a_sequence_wherever_log_probabilities_are_made(plain: bool) -> None:
-    model = with_head(_llama(), "mos", components=2, context_dropout=0.5)
+    model = with_head(make("llama"), "mos", components=2, context_dropout=0.5)
     head = output_layer(nn.Linear(8, M), "mos", components=2, context_dropout=0.5) if plain else None
     contexts = (head or model).head.contexts
     nn.init.normal_(contexts.projection.weight)
@@ -201,7 +188,7 @@ def test_a_dropout_mask_is_of_a_sequence_wherever_log_probabilities_are_made(pla
 
 def test_threads_do_not_mix_their_states() -> None:
     """Each thread's states are kept before any thread takes its own."""
-    headed = with_head(_llama(), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     batches = [IDS[:1, :5], IDS[1:2, :7]]
     expected = [headed(batch).logits for batch in batches]
     kept = threading.Barrier(len(batches), timeout=60)
@@ -217,12 +204,12 @@ def test_threads_do_not_mix_their_states() -> None:
 
 def test_the_output_layer_called_alone_makes_log_probabilities() -> None:
     """As code that reads the layers in between does."""
-    headed = with_head(_llama(), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     assert torch.equal(headed.lm_head(headed.model(IDS).last_hidden_state), headed(IDS).logits)
 
 
 def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path) -> None:
-    headed = with_head(_llama(), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="a file stands where a folder is needed"):
         headed.save_pretrained(tmp_path / "file")
@@ -245,7 +232,7 @@ def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path) -> None:
 
 
 def test_the_same_vocabulary_is_no_change() -> None:
-    headed = with_head(_llama(), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     assert headed.resize_token_embeddings(M) is headed.get_input_embeddings()
     expected = F.cross_entropy(headed(IDS).logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten())
     assert torch.allclose(headed(IDS, labels=IDS).loss, expected)
@@ -255,7 +242,7 @@ def test_the_same_vocabulary_is_no_change() -> None:
 
 
 def test_a_head_keeps_its_loss_and_its_place() -> None:
-    headed = with_head(_llama(), "mos", components=2)
+    headed = with_head(make("llama"), "mos", components=2)
     with pytest.raises(ConfigurationError, match="this model has a head"):
         headed.set_output_embeddings(nn.Linear(8, M, bias=False))
     headed.set_output_embeddings(headed.get_output_embeddings())
@@ -267,6 +254,6 @@ def test_a_head_keeps_its_loss_and_its_place() -> None:
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_frozen_bias_stays_frozen(frozen: bool) -> None:
-    plain = _make("PhiForCausalLM", **{key: size for key, size in SIZES.items() if key != "num_key_value_heads"})
+    plain = make("PhiForCausalLM", **{key: size for key, size in GROUPED.items() if key != "num_key_value_heads"})
     headed = with_head(plain.requires_grad_(not frozen), "softmax")
     assert {weight.requires_grad for weight in headed.head.parameters()} == {not frozen}

@@ -78,3 +78,15 @@ def configure(corpus: Path) -> Configure:
         return parse({"corpus": str(corpus), "seed": seed, "model": model, "training": settings}, where="the test")
 
     return configure
+
+
+@pytest.fixture
+def pairs_config(talk_folder: Path) -> RunConfig:
+    """A configuration of a tiny run that reads pairs."""
+    sizes = {"embedding_size": 4, "line_size": 4, "context_size": 6, "hidden_size": 8, "context_lines": 3}
+    model = {
+        "backbone": {"name": "encoder-decoder", "dropout": 0.1, **sizes},
+        "head": {"name": "mos", "embedding_size": 4, "components": 2},
+    }
+    training = {"epochs": 2, "batch_size": 8, "save_every": 4, "optimizer": {"learning_rate": 0.02}}
+    return parse({"corpus": str(talk_folder), "seed": 3, "model": model, "training": training}, where="the test")

@@ -1,10 +1,9 @@
-"""Training on pairs: every pair once an epoch, the loss of their tokens alone, and kills that leave no trace."""
+"""Training on pairs: every pair once an epoch, and the loss of their tokens alone."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,25 +13,13 @@ from softmax_bottleneck.errors import ConfigurationError, TrainingError
 from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.language_models.reading import Batch, Pairs
-from softmax_bottleneck.training import RunConfig, evaluate, loop
-from softmax_bottleneck.training.config import TrainingConfig, parse
+from softmax_bottleneck.training import RunConfig, evaluate
+from softmax_bottleneck.training.config import TrainingConfig
 from softmax_bottleneck.training.epochs import Epochs
 from softmax_bottleneck.training.evaluate import text_of
 from softmax_bottleneck.training.objective import Objective, accumulate
 
-from .conftest import contents, train
-
-SIZES = {"embedding_size": 4, "line_size": 4, "context_size": 6, "hidden_size": 8, "context_lines": 3}
-
-
-@pytest.fixture
-def config(talk_folder: Path) -> RunConfig:
-    model = {
-        "backbone": {"name": "encoder-decoder", "dropout": 0.1, **SIZES},
-        "head": {"name": "mos", "embedding_size": 4, "components": 2},
-    }
-    training = {"epochs": 3, "batch_size": 8, "save_every": 4, "optimizer": {"learning_rate": 0.02}}
-    return parse({"corpus": str(talk_folder), "seed": 3, "model": model, "training": training}, where="the test")
+from .conftest import train
 
 
 def _model(config: RunConfig) -> tuple[LanguageModel, corpora.Corpus]:
@@ -69,9 +56,9 @@ def test_an_epoch_has_every_pair_once_in_an_order_of_its_own(talk_folder: Path) 
     assert data.counts(len(corpus.vocabulary)).sum() == len(data.pairs.places)
 
 
-def test_a_loss_is_that_of_the_predicted_tokens(config: RunConfig) -> None:
+def test_a_loss_is_that_of_the_predicted_tokens(pairs_config: RunConfig) -> None:
     """Against log-probabilities of each pair alone."""
-    model, corpus = _model(config)
+    model, corpus = _model(pairs_config)
     pairs = Pairs(corpus, "test", lines=3, at_once=64)
     total, count = 0.0, 0
     for number in range(len(pairs)):
@@ -88,8 +75,8 @@ def test_a_loss_is_that_of_the_predicted_tokens(config: RunConfig) -> None:
     assert after == ()
 
 
-def test_pairs_in_turn_give_the_same_gradient(config: RunConfig) -> None:
-    model, corpus = _model(config)
+def test_pairs_in_turn_give_the_same_gradient(pairs_config: RunConfig) -> None:
+    model, corpus = _model(pairs_config)
     batch, gradients = Pairs(corpus, "test", lines=3, at_once=64).of(range(11)), []
     for columns in (None, 4):
         model.zero_grad()
@@ -99,10 +86,10 @@ def test_pairs_in_turn_give_the_same_gradient(config: RunConfig) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
 
 
-def test_it_learns_to_go_on_from_the_context(config: RunConfig, tmp_path: Path) -> None:
+def test_it_learns_to_go_on_from_the_context(pairs_config: RunConfig, tmp_path: Path) -> None:
     """A line begins where the one before it ended, which nothing but its context tells."""
-    done = train(config.replace(training={"epochs": 6, "optimizer": {"learning_rate": 0.05}}), tmp_path / "run")
-    run, corpus = load(done.path), corpora.load(config.corpus)
+    done = train(pairs_config.replace(training={"epochs": 6, "optimizer": {"learning_rate": 0.05}}), tmp_path / "run")
+    run, corpus = load(done.path), corpora.load(pairs_config.corpus)
     pairs = Pairs(corpus, "test", lines=3, at_once=64)
     batch = pairs.of(range(len(pairs)))
     assert batch.contexts is not None
@@ -115,33 +102,12 @@ def test_it_learns_to_go_on_from_the_context(config: RunConfig, tmp_path: Path) 
     assert evaluate(run.model, text_of(run.model, corpus, "test")) == done.test
 
 
-def test_a_kill_amid_an_epoch_leaves_no_trace(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, steps = config.replace(training={"epochs": 2}), iter(range(100))
-    train(config, tmp_path / "whole")
-
-    def killed(*rest: Any, **options: Any) -> Any:
-        if next(steps) == 14:
-            raise SystemExit
-        return accumulate(*rest, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "accumulate", killed)
-        with pytest.raises(SystemExit):
-            train(config, tmp_path / "run")
-    (state,) = (tmp_path / "run" / "trainer_state").iterdir()
-    assert state.name == "step-000000012.safetensors"
-    train(config, tmp_path / "run")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-
-
-def test_what_pairs_cannot_have_is_refused(config: RunConfig, tmp_path: Path) -> None:
+def test_what_pairs_cannot_have_is_refused(pairs_config: RunConfig, tmp_path: Path) -> None:
     for training, error, said in (
         ({"bptt_deviation": 3.0}, ConfigurationError, "bptt_deviation=3 is for models that read a stream"),
         ({"loss_fraction": 0.5}, ConfigurationError, r"loss_fraction=0\.5 is for models that read a stream"),
         ({"batch_size": 500}, TrainingError, r"the training text has \d+ pairs, too few for batch_size=500"),
     ):
         with pytest.raises(error, match=said):
-            train(config.replace(training=training), tmp_path / "run")
+            train(pairs_config.replace(training=training), tmp_path / "run")
     assert not (tmp_path / "run").exists()
