@@ -109,7 +109,7 @@ def test_a_run_that_is_stopped_and_resumed(
 
     def interrupted(*args: Any) -> None:
         step(*args)
-        if next(steps) == 7:
+        if next(steps) == 4:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(loop.Loop, "_step", interrupted)
