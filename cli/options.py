@@ -61,7 +61,7 @@ def pair(text: str) -> tuple[int, int]:
 def method(name: str) -> str:
     """Refuse an unknown spectrum method; only a name other than ``auto`` loads the registry."""
     if name != "auto":
-        from softmax_bottleneck.spectrum.registry import find
+        from softmax_bottleneck.spectrum.choice import find
 
         try:
             find(name)

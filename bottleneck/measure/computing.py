@@ -21,8 +21,7 @@ from ..errors import MatrixError
 from ..sources import FactorRows, Source
 from ..spectrum import Spectrum, SpectrumMethod, choose, measure
 from ..spectrum.base import DEFAULT_WIDTH
-from ..spectrum.choice import check_resolution, default_memory
-from ..spectrum.registry import check_factors, takes_factors
+from ..spectrum.choice import check_factors, check_resolution, default_memory, takes_factors
 from ..spectrum.replaced import MASK
 from ..spectrum.saved import SavedState
 

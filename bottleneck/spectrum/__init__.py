@@ -6,7 +6,7 @@ Floor 1: this package takes arrays or blocks of rows and knows no language model
 from .accelerator import Accelerator, arithmetic_for
 from .arithmetic import Arithmetic
 from .base import Options, SpectrumMethod
-from .choice import Choice, choose
+from .choice import REGISTRY, Choice, choose
 from .compute import measure, singular_values
 from .dense import Dense
 from .factored import Factored
@@ -18,7 +18,6 @@ from .judge import Judgement, judge
 from .measures import effective_rank, entropy_rank, stable_rank
 from .noise import NoiseFloor, Rounding, noise_floor
 from .precision import EPS, Precision, precision
-from .registry import REGISTRY
 from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
 from .sketch import Sketch
 from .tsqr import TSQR

@@ -1,4 +1,4 @@
-"""Choose the method of a spectrum from the matrix's shape, the roundoff of its entries and the available memory."""
+"""The methods by name, and the choice of one: by the matrix's shape, the roundoff of its entries and the memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import Any
 
 import torch
 
+from ..core import plugins
 from ..core.devices import ask
-from ..errors import MatrixError, Parameter
+from ..errors import ConfigurationError, MatrixError, Parameter
 from .accelerator import arithmetic_for
 from .base import DEFAULT_WIDTH, SMALL, Cost, Options, SpectrumMethod
 from .dense import Dense
+from .factored import Factored
+from .gram import Gram
 from .precision import EPS
-from .registry import REGISTRY, check_factors, find
 from .rules import MARGIN, tolerance
+from .sketch import Sketch
+from .tsqr import TSQR
 
+REGISTRY: dict[str, type[SpectrumMethod]] = {method.name: method for method in (Factored, Gram, TSQR, Dense, Sketch)}
+"""The methods of this package, in the order in which ``auto`` tries them."""
 DEFAULT_MEMORY = 8 << 30
 """Default memory limit of a computation, in bytes."""
 LARGEST_INDEX = 2**31 - 1
@@ -61,32 +67,20 @@ class Choice:
         name, cost = self.method.name, self.cost
         if self.method.from_factors:
             return ""
-        if cost.memory > allowed:
-            return f"{name} would need {size(cost.memory)}; {size(allowed)} are allowed"
         if cost.largest_array > LARGEST_INDEX:
             return f"{name} would need {cost.largest_array:,} numbers; LAPACK has no index for them"
-        return ""
+        return f"{name} would need {size(cost.memory)}; {size(allowed)} are allowed" if cost.memory > allowed else ""
 
     def error(self, allowed: int) -> MatrixError:
         """Return the error for a method that does not fit."""
-        name, cost = self.method.name, self.cost
         T, M = self.shape
-        if cost.largest_array > LARGEST_INDEX:
-            return MatrixError(
-                f"the {name} method would hand LAPACK an array of {cost.largest_array:,} numbers, and it counts to "
-                f"{LARGEST_INDEX:,}: use ",
-                *self.method.smaller,
-                ", or the run itself as SOURCE when its head is log-linear",
-            )
-        half = (T // 2, M)
-        saves = self.method.variant(half).cost(half, self.options).memory < cost.memory
-        return MatrixError(
-            f"the {name} method needs {size(cost.memory)} for a {T:,} × {M:,} matrix, more than the "
-            f"{size(allowed)} allowed: raise ",
-            Parameter("max_memory"),
-            f", {'measure fewer contexts, ' if saves else ''}or use ",
-            *self.method.smaller,
-        )
+        advice: list[str | Parameter] = []
+        if self.cost.largest_array <= LARGEST_INDEX:
+            half = (T // 2, M)
+            saves = self.method.variant(half).cost(half, self.options).memory < self.cost.memory
+            advice = ["raise ", Parameter("max_memory"), f", {'measure fewer contexts, ' if saves else ''}or "]
+        about = f"{self.over_limit(allowed)} (for a {T:,} × {M:,} matrix): "
+        return MatrixError(about, *advice, "use ", *self.method.smaller)
 
 
 def choose(
@@ -169,3 +163,27 @@ def default_memory(device: str) -> int:
     where = arithmetic_for(device).device
     free, _ = ask(where, "mem_get_info", where) or (DEFAULT_MEMORY, None)
     return int(free)
+
+
+def find(name: str) -> type[SpectrumMethod]:
+    """Return the method registered under a name, here or by an installed package (see `plugins`).
+
+    Raises:
+        ConfigurationError: for an unknown name; the text lists the known ones.
+    """
+    method: type[SpectrumMethod] = plugins.find_class("spectrum", name, SpectrumMethod, REGISTRY, "method", "auto")
+    return method
+
+
+def check_factors(method: str, matrix: str = "a matrix") -> None:
+    """Refuse an unknown method, and one that needs thin factors for a matrix that has none."""
+    if method != "auto" and find(method).from_factors:
+        raise ConfigurationError(
+            f"the {method} method needs a model with a log-linear head (softmax or moc), not {matrix}; use ",
+            Parameter("method", "auto"),
+        )
+
+
+def takes_factors(method: str) -> bool:
+    """Return whether a method, or ``auto``, takes the thin factors of a matrix that has them."""
+    return method == "auto" or find(method).from_factors

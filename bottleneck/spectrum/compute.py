@@ -15,10 +15,9 @@ from ..errors import MatrixError
 from .accelerator import arithmetic_for
 from .base import Options, SpectrumMethod
 from .blocks import as_array, check_shape, checked, gathered, is_array, native_dtype
-from .choice import choose
+from .choice import check_factors, choose, find
 from .dense import Dense
 from .inspection import Inspection
-from .registry import check_factors, find
 from .saved import SavedState
 from .values import Spectrum
 

@@ -19,7 +19,7 @@ import numpy as np
 from ..core.files import open_file, write_bytes
 from ..core.json_file import Magnitude, Size, check_schema, parse_json
 from ..errors import MatrixError
-from .registry import REGISTRY
+from .choice import REGISTRY
 from .values import UNKNOWN, Limits, Spectrum
 
 FORMAT: Literal["softmax-bottleneck spectrum 1"] = "softmax-bottleneck spectrum 1"
@@ -51,10 +51,6 @@ class _About:
     limits: Limits = UNKNOWN
 
 
-class _NoSpectrumError(MatrixError):
-    """The file can be read, and its contents are not those of a spectrum."""
-
-
 def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], limits: Limits | None = None) -> None:
     """Write the raw and centred singular values with the description of their source, and what figures mark."""
     numbers = {name: getattr(spectrum, name) for name in NUMBERS}
@@ -80,38 +76,34 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
     Raises:
         MatrixError: when the file is missing, damaged, or not a saved spectrum.
     """
+    wrong = f"{path} is not a spectrum of 'bottleneck rank --save-spectrum'"
     try:
         with open_file(Path(path)) as opened, np.load(opened, allow_pickle=False) as file:
             if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
                 raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
-            about, values = _about(file), file["values"]
+            if "about" not in file:
+                arrays = ", ".join(map(repr, file)) or "no arrays"
+                raise MatrixError(f"{wrong}: it holds {arrays}; a matrix in it is named FILE.npz:NAME")
+            about: _About = check_schema(parse_json(str(file["about"]), finite=True), _About)
+            values, centered = file["values"], file["centered"]
             numbers = {name: getattr(about, name) for name in NUMBERS}
             if about.error is None:
                 numbers["error"] = REGISTRY[about.method].resolution * float(values[0])
-            spectrum = Spectrum(values, file["centered"], about.shape, about.method, **numbers)
+            spectrum = Spectrum(values, centered, about.shape, about.method, **numbers)
             _check(spectrum)
-    except (_NoSpectrumError, *DAMAGE) as error:
-        reason = "it is damaged or of another kind; save the spectrum again"
-        if isinstance(error, (_NoSpectrumError, OSError)):
-            reason = getattr(error, "strerror", None) or str(error)
-        raise MatrixError(f"{path} is not a spectrum of 'bottleneck rank --save-spectrum': {reason}") from error
+    except OSError as error:
+        raise MatrixError(f"{wrong}: {error.strerror or error}") from error
+    except DAMAGE as error:
+        raise MatrixError(f"{wrong}: it is damaged or of another kind; save the spectrum again") from error
     return SavedSpectrum(spectrum, about.source, about.limits)
 
 
-def _about(file: Mapping[str, Any]) -> _About:
-    """Return the description in an opened ``.npz``; `_NoSpectrumError` where it has none of this format."""
-    if "about" not in file:
-        arrays = ", ".join(map(repr, file)) or "no arrays"
-        raise _NoSpectrumError(f"it holds {arrays}; a matrix in it is named FILE.npz:NAME")
-    about: _About = check_schema(parse_json(str(file["about"]), finite=True), _About)
-    return about
-
-
 def _check(spectrum: Spectrum) -> None:
+    """Raise a `ValueError` where the values cannot be singular values of such a matrix."""
+    most = min(spectrum.shape)
     for values in (spectrum.values, spectrum.centered):
-        most = min(spectrum.shape)
         sizes = range(1, most + 1) if spectrum.residual else (most,)  # of a sketch, those that it saw
         if values.dtype != np.float64 or values.ndim != 1 or len(values) not in sizes:
-            raise _NoSpectrumError(f"it does not hold the {most} singular values of its matrix")
+            raise ValueError(f"it does not hold {most} singular values")
         if not (np.isfinite(values).all() and (values[-1:] >= 0).all() and (np.diff(values) <= 0).all()):
-            raise _NoSpectrumError("its singular values are not finite and descending")
+            raise ValueError("its singular values are not finite and descending")

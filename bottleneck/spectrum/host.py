@@ -14,7 +14,6 @@ from torch import Tensor
 
 from . import lapack
 from .arithmetic import Arithmetic, Spectra, Values, toward_ones
-from .tridiagonal import tridiagonal
 
 SYRK_COLUMNS, AT_ONCE = 10_000, 1024
 """Most columns for ``syrk``, and columns of the products beyond. On two threads the syrk of OpenBLAS (in SciPy 1.17, on
@@ -144,7 +143,7 @@ def _tridiagonal_eigenvalues(matrix: Values, mixed: Values, squared_means: float
     # P 1 = −√M e₁, and CᵀC 1 = 0 exactly, so the roundoff in the first column is replaced.
     matrix[:, 0] = -(columns**0.5) * (mixed - 2 * (reflector @ mixed) * reflector)
     matrix[0, 0] = columns * squared_means
-    diagonal, below, routines = tridiagonal(matrix)
+    diagonal, below, routines = lapack.tridiagonal(matrix)
     centered = np.append(_of_tridiagonal(diagonal[1:], below[1:]), 0.0)
     return Spectra(_of_tridiagonal(diagonal, below), centered, f"{routines}, sterf")
 

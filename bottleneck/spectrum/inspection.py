@@ -176,7 +176,7 @@ class Inspection:
                 f"the largest number, {self.largest:.3g}, is subnormal in {stored}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
             )
-        return replace(precision(narrow, assumed=True), tested=bool(sample.size), distinct=self._repeated)
+        return replace(precision(narrow, assumed=True), distinct=self._repeated)
 
     @property
     def _repeated(self) -> tuple[int, int] | None:

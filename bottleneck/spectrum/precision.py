@@ -34,10 +34,6 @@ class Precision:
     """Whether it was inferred from the entries, because none was recorded."""
     rounding: Rounding | None = None
     """A coarser rounding that the entries still show."""
-    tested: bool = True
-    """Whether there are enough entries to show a coarser rounding, if no precision was recorded."""
-    unseen: str | None = None
-    """A type that is coarser than ``dtype``, if version 0.1.0 found too few entries to show a rounding to it."""
     size: float | None = None
     """Root mean square of the numbers that were rounded, if these are not the entries but the logits before their
     normalization."""

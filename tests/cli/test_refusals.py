@@ -80,7 +80,7 @@ REFUSED = [
     ("train --out x", 2, "give one of --preset NAME, --config FILE and --finetune RUN"),
     ("train --preset demo-mos --finetune demo/runs/mos --out x", 2, "--finetune RUN"),
     ("train --preset demo-mos", 2, "Missing option '--out'"),
-    ("demo --max-memory 1KiB --models mos", 1, "1.0 KiB allowed: raise --max-memory"),
+    ("demo --max-memory 1KiB --models mos", 1, "raise --max-memory"),
     ("demo --models mos,gss", 1, "demo has no model 'gss'; its models are softmax, moc, mos, lms-plif"),
     ("demo --family huge", 1, "known families are demo, ptb-small"),
     ("demo --set seed=7", 1, "give their number, at least 1, with --seeds"),

@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from softmax_bottleneck.heads import openmp
-from softmax_bottleneck.heads.openmp import in_parallel
+from softmax_bottleneck.heads import plif_loops
+from softmax_bottleneck.heads.plif_loops import in_parallel
 
 
 @pytest.fixture(params=[True, False], ids=["OpenMP", "none"])
 def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr(openmp, "_runtime", lambda: None)
-    return bool(request.param) and openmp._runtime() is not None
+        monkeypatch.setattr(plif_loops, "_runtime", lambda: None)
+    return bool(request.param) and plif_loops._runtime() is not None
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 17])
@@ -50,6 +50,6 @@ def test_work_that_was_not_done_is_no_result(monkeypatch: pytest.MonkeyPatch) ->
         def GOMP_parallel(*_: object) -> None:
             pass
 
-    monkeypatch.setattr(openmp, "_runtime", lambda: Deaf)
+    monkeypatch.setattr(plif_loops, "_runtime", lambda: Deaf)
     with pytest.raises(KeyboardInterrupt):
         in_parallel([lambda: None, lambda: None])

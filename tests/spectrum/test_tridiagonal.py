@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from softmax_bottleneck.spectrum import lapack, tridiagonal
+from softmax_bottleneck.spectrum import lapack
 
 
 def _symmetric(size: int) -> np.ndarray:
@@ -23,20 +23,20 @@ def _agrees(matrix: np.ndarray, diagonal: np.ndarray, below: np.ndarray) -> None
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14 * len(matrix) ** 0.5 * abs(expected).max())
 
 
-@pytest.mark.parametrize("size", [tridiagonal.BAND + 2, 97, 301])
+@pytest.mark.parametrize("size", [lapack.BAND + 2, 97, 301])
 @pytest.mark.parametrize("stages", ["sytrd_2stage", "sytrd"])
 def test_eigenvalues_with_and_without_the_first_axis(size: int, stages: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tridiagonal, "SMALLEST", 0 if stages == "sytrd_2stage" else size + 1)
+    monkeypatch.setattr(lapack, "SMALLEST", 0 if stages == "sytrd_2stage" else size + 1)
     matrix = _symmetric(size)
     used = matrix.copy(order="F")
-    diagonal, below, routines = tridiagonal.tridiagonal(used)
+    diagonal, below, routines = lapack.tridiagonal(used)
     assert routines == stages
     _agrees(matrix, diagonal, below)
     np.testing.assert_array_equal(np.triu(used, 1), np.triu(matrix, 1))
 
 
 def test_a_lapack_without_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tridiagonal, "SMALLEST", 0)
+    monkeypatch.setattr(lapack, "SMALLEST", 0)
     call = lapack.call
 
     def without(name: str, *arguments: object) -> None:
@@ -44,7 +44,7 @@ def test_a_lapack_without_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lapack, "call", without)
     matrix = _symmetric(120)
-    diagonal, below, routines = tridiagonal.tridiagonal(matrix.copy(order="F"))
+    diagonal, below, routines = lapack.tridiagonal(matrix.copy(order="F"))
     assert routines == "sytrd"
     _agrees(matrix, diagonal, below)
 
