@@ -64,8 +64,6 @@ def command(
     refused. Under torchrun, several processes train one model, each on its share of the batch.
     """
     only_shown = print_config or dry_run
-    if out is None and (resume or not only_shown):
-        raise click.UsageError("Missing option '--out': it names the folder of the run.")
     starts = sum(option is not None for option in start.values())
     begun = not starts and out is not None and (out / "config.json").exists()
     if starts > 1 or not (starts or begun or settings or resume or only_shown):
@@ -80,6 +78,8 @@ def command(
     if out is not None and (resume or begun):
         saved = configuration_of(read_config(out))
     config = override(saved if begun else _start(out, **start), settings)
+    if out is None and (resume or not only_shown):
+        raise click.UsageError("Missing option '--out': it names the folder of the run.")
     if print_config:
         echo_text(json_bytes(complete(config)).decode().rstrip())
         return

@@ -15,7 +15,7 @@ from torch import nn
 from ..core import plugins
 from ..core.devices import has_float64, resolve_device
 from ..core.files import kind_of, meant_path
-from ..core.options import HUGGING_FACE, OPENING, Opening, complete, takes
+from ..core.options import HUGGING_FACE, OPENING, Opening, StatesOptions, complete, takes
 from ..errors import FEW, ConfigurationError, Parameter, RunError, SourceError
 from ..heads import Head
 from ..hugging_face import gguf, open_loaded, open_saved
@@ -153,7 +153,11 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
         if not is_default and option not in taken:
             name, kind = kinds[0]
             listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
-            raise ConfigurationError(f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}")
+            why = f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}"
+            if option in StatesOptions.__annotations__:
+                raise ConfigurationError(why, "; for hidden states, give ", Parameter("head"))
+            more = "; give W as the weight of a torch.nn.Linear" if option == "hidden" else ""
+            raise ConfigurationError(why + more)
     values["hugging_face"] = {option: values[option] for option in HUGGING_FACE}
     kld = next((name for name, kind in kinds if kind is partial.KLD), None)  # its tokens are the text of models
     on_kld = {**values, "data": kld} if kld and values["data"] is None else values
