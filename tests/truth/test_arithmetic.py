@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pipelines import assert_true
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.spectrum import REGISTRY, Options, RankEstimate, singular_values
+from softmax_bottleneck.spectrum import REGISTRY, Options, singular_values
 from softmax_bottleneck.spectrum.compute import measure
 
 Matrix = NDArray[np.float64]
@@ -28,13 +29,6 @@ def product(rows: int, columns: int, d: int, *, seed: int = 0) -> Matrix:
     centred = right - right.mean(1, keepdims=True)
     found: Matrix = rng.standard_normal((rows, d)) @ centred
     return found
-
-
-def assert_true(found: RankEstimate, expected: int) -> None:
-    assert found.low <= expected, str(found)
-    assert found.at_least or expected <= found.high, str(found)
-    assert not found.at_least or found.value <= expected, str(found)
-    assert not found.determinate or found.value == expected, str(found)
 
 
 @pytest.mark.parametrize("method", ["tsqr", "dense", "sketch"])

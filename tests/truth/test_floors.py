@@ -11,20 +11,16 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from torch import Tensor
 
+from pipelines import low_rank
 from softmax_bottleneck import kld, pairwise_kld, rank
 from softmax_bottleneck.measure.dumping import dump
 
 Matrix = NDArray[np.float64]
 
 
-def product(rows: int, columns: int, d: int, *, scale: float = 0.75, seed: int = 0) -> Matrix:
-    rng = np.random.default_rng(seed)
-    return scale * rng.standard_normal((rows, d)) @ rng.standard_normal((d, columns))
-
-
 def probabilities(rows: int = 300, columns: int = 1000, *, scale: float = 0.75, seed: int = 0) -> Tensor:
     """Float32 probabilities of a softmax of rank 17."""
-    return torch.softmax(torch.from_numpy(product(rows, columns, 16, scale=scale, seed=seed)).float(), 1)
+    return torch.softmax(torch.from_numpy(scale * low_rank(rows, columns, 16, seed=seed)).float(), 1)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -43,7 +39,7 @@ def test_a_floor_under_a_few_probabilities(floor: float, kept: bool, seed: int) 
 @pytest.mark.parametrize(("added", "dtype"), [(1e-8, torch.float32), (1e-16, torch.float64)])
 def test_a_number_added_to_all_probabilities(added: float, dtype: torch.dtype) -> None:
     """No probability is near the number: only the sums of the rows show it."""
-    p = torch.softmax(torch.from_numpy(product(300, 1000, 16, scale=0.1)).to(dtype), 1)
+    p = torch.softmax(torch.from_numpy(0.1 * low_rank(300, 1000, 16)).to(dtype), 1)
     report = rank((p + added).log())
     assert not report.rank.determinate
     assert report.rank.low <= 17 <= report.rank.high
@@ -53,7 +49,7 @@ def test_a_number_added_to_all_probabilities(added: float, dtype: torch.dtype) -
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("scale", [0.1, 0.75, 2.0])
 def test_no_floor_is_seen_without_one(scale: float, seed: int) -> None:
-    logits = torch.from_numpy(product(300, 1000, 16, scale=scale, seed=seed)).float()
+    logits = torch.from_numpy(scale * low_rank(300, 1000, 16, seed=seed)).float()
     plain = torch.exp(logits) / torch.cumsum(torch.exp(logits), 1)[:, -1:]  # sums that are off by 10^-6
     for log_p in (torch.log_softmax(logits, 1), torch.softmax(logits, 1).log(), plain.log()):
         report = rank(log_p)
@@ -62,7 +58,7 @@ def test_no_floor_is_seen_without_one(scale: float, seed: int) -> None:
 
 
 def test_equal_rows_and_columns_are_no_floor() -> None:
-    logits = product(300, 400, 16).astype(np.float32)
+    logits = (0.75 * low_rank(300, 400, 16)).astype(np.float32)
     logits[:, -5:] = logits[:, logits.min(0).argmin(), None]  # unused tokens share one embedding
     logits[-5:] = logits[logits.min(1).argmin()]
     report = rank(torch.log_softmax(torch.from_numpy(logits), 1))
@@ -70,7 +66,7 @@ def test_equal_rows_and_columns_are_no_floor() -> None:
 
 
 def test_the_divergence_of_a_truncated_matrix_is_doubted(tmp_path: Path) -> None:
-    exact = log_softmax(product(600, 800, 16), 1)
+    exact = log_softmax(0.75 * low_rank(600, 800, 16), 1)
     kept = exact >= np.sort(exact, 1)[:, -20, None]
     rest = np.log((1 - np.where(kept, np.exp(exact), 0).sum(1, keepdims=True)) / 780)
     truncated = np.where(kept, exact, rest).astype(np.float32)
@@ -86,7 +82,7 @@ def test_the_divergence_of_a_truncated_matrix_is_doubted(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["printed", "temperature"])
 def test_the_roundoff_of_a_divergence_covers_what_few_numbers_show(how: str) -> None:
-    logits = product(50, 100, 16)
+    logits = 0.75 * low_rank(50, 100, 16)
     made = logits.round(4) if how == "printed" else logits.astype(np.float32).astype(np.float64) / 0.7
     measured = kld(log_softmax(made, 1))
     exact = kld(log_softmax(logits / (1 if how == "printed" else 0.7), 1))
@@ -110,7 +106,7 @@ def test_narrow_numbers_of_any_matrix_hide_their_rank(dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize(("rows", "columns", "kind"), [(120, 100, "log-probs"), (1200, 800, "matrix")])
 def test_eight_bit_logits_with_a_bias(rows: int, columns: int, kind: str) -> None:
-    logits = product(rows, columns, 20, scale=1.0)
+    logits = low_rank(rows, columns, 20)
     step = np.abs(logits).max() / 127
     quantized = np.rint(logits / step) * step + np.random.default_rng(1).standard_normal(columns)
     for made in (quantized, quantized.astype(np.float32)):
@@ -125,7 +121,7 @@ def test_eight_bit_logits_with_a_bias(rows: int, columns: int, kind: str) -> Non
 def test_log_probabilities_given_as_any_matrix_show_their_rounding(columns: int) -> None:
     """Logits of bfloat16, divided by a temperature and normalized."""
     rng = np.random.default_rng(0)
-    logits = product(1200, columns, 40, scale=0.3 / 40**0.5) + rng.standard_normal(columns)
+    logits = 0.3 / 40**0.5 * low_rank(1200, columns, 40) + rng.standard_normal(columns)
     log_p = torch.log_softmax(torch.from_numpy(logits).bfloat16().float() / 1.3, 1)
     report = rank(log_p, kind="matrix")
     assert report.rank.low <= 42 <= report.rank.high
@@ -134,7 +130,7 @@ def test_log_probabilities_given_as_any_matrix_show_their_rounding(columns: int)
 
 
 def test_scattered_minus_infinity_is_no_rounding() -> None:
-    logits = product(400, 500, 10)
+    logits = 0.75 * low_rank(400, 500, 10)
     rng = np.random.default_rng(0)
     for row in logits:
         row[rng.choice(60, 20, replace=False)] = -np.inf

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipelines import assert_true
 from softmax_bottleneck import RankReport, pairwise_kld, rank
-from softmax_bottleneck.spectrum import RankEstimate
 
 TYPES = {
     "float8": torch.float8_e4m3fn,
@@ -32,11 +32,6 @@ def logits(rows: int, columns: int, d: int, *, offset: float = 0.0, seed: int = 
     random = torch.Generator().manual_seed(seed)
     left = torch.randn(rows, d, dtype=torch.float64, generator=random)
     return left @ torch.randn(d, columns, dtype=torch.float64, generator=random) + offset
-
-
-def assert_true(found: RankEstimate, expected: int) -> None:
-    assert found.low <= expected <= found.high, str(found)
-    assert not found.determinate or found.value == expected, str(found)
 
 
 def assert_ranks(report: RankReport, d: int) -> None:

@@ -7,24 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines import draw, low_rank
+from pipelines import assert_true, draw, low_rank
 from softmax_bottleneck import kld, perplexity, rank
 from softmax_bottleneck.errors import MatrixError, TrainingError
-from softmax_bottleneck.spectrum import RankEstimate, Spectrum, judge, noise_floor, precision
+from softmax_bottleneck.spectrum import Spectrum, judge, noise_floor, precision
 from softmax_bottleneck.theory import minimal_rank, plif_approximation
 
 CASES, EACH, FIRST, LARGEST = 1000, 50, 20_000, (500, 250)
 """Cases, those of one test, the seed of the first, and the size of the largest."""
-
-
-def assert_true(found: RankEstimate, exact: int, what: object = "", visible: int | None = None) -> None:
-    """Check an estimate; directions that the type of the numbers cannot hold, beyond ``visible``, may be missed."""
-    least = exact if visible is None else visible
-    assert not (found.determinate and found.at_least), what
-    assert found.low <= exact, (str(found), exact, what)
-    assert found.at_least or least <= found.high, (str(found), exact, what)
-    assert not found.determinate or least <= found.value <= exact, (str(found), exact, what)
-    assert str(found).startswith("≥") == found.at_least
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, EACH))
