@@ -1,19 +1,23 @@
-"""Where two heads must agree: a mixture of one, a mixture that has made up its mind, an identity between them."""
+"""Where two heads must agree, how single parts behave, and each head's rank by NumPy."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from softmax_bottleneck import heads
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Head
 from softmax_bottleneck.heads.inverse import logits_before
+from softmax_bottleneck.heads.lms_net import MonotonicNetwork
 from softmax_bottleneck.heads.plif import UNIT_SLOPE
 
 Make = Callable[..., Head]
@@ -139,3 +143,99 @@ def test_any_increasing_function_can_start_at_a_distribution(name: str) -> None:
     logits = logits_before(FUNCTIONS[name], log_probs)
     torch.testing.assert_close(FUNCTIONS[name](logits).log_softmax(0), log_probs, rtol=0, atol=1e-6)
     assert logits.abs().max() < 1000
+
+
+DROPPING: dict[str, dict[str, Any]] = {"moc": {}, "mos": {}, "mos-plif": {"knots": 50}, "doc": {}}
+
+
+def _dropping(name: str, context_dropout: float) -> heads.Head:
+    torch.manual_seed(0)
+    settings = {"hidden_size": 6, "vocab_size": 9, "embedding_size": 4, "components": 3, **DROPPING[name]}
+    return heads.build(name, context_dropout=context_dropout, **settings).double()
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_it_acts_in_training_alone_and_the_loss_sees_the_same_masks(name: str) -> None:
+    head, hidden, targets = _dropping(name, 0.5), torch.randn(7, 2, 6, dtype=torch.float64), torch.randint(9, (7, 2))
+    assert not torch.equal(head.log_prob(hidden), head.log_prob(hidden))
+    torch.manual_seed(3)
+    loss = head.nll(hidden, targets)
+    torch.manual_seed(3)
+    expected = functional.nll_loss(head.log_prob(hidden).flatten(0, 1), targets.flatten())
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(head.eval().log_prob(hidden), _dropping(name, 0.0).log_prob(hidden))
+
+
+def test_a_sequence_has_one_mask_for_each_component_and_text() -> None:
+    head, hidden = _dropping("mos", 0.5), torch.randn(7, 2, 6, dtype=torch.float64)
+    dropped = head.scores(hidden).factors[0].contexts == 0
+    assert torch.equal(dropped, dropped[:1].expand_as(dropped))
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])
+    assert not torch.equal(dropped[0, 0, 0], dropped[0, 0, 1])
+
+
+@pytest.mark.parametrize("wrong", [1.0, -0.1, float("nan")])
+def test_no_probability(wrong: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"context_dropout must be in \[0, 1\), not"):
+        _dropping("mos", wrong)
+
+
+@pytest.mark.parametrize(("units", "interval"), [(10, 20.0), (100, 20.0), (30, 3.0)])
+def test_it_starts_as_the_identity_up_to_a_constant(units: int, interval: float) -> None:
+    network = MonotonicNetwork(hidden_units=units, interval=interval).double()
+    spacing = 2 * interval / units
+    inner = interval - 3 * spacing  # away from the ends, where sigmoids have neighbours on both sides
+    x = torch.linspace(-inner, inner, 200, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(network(x).sum(), x)
+    assert (slope - 1).abs().max() < 0.01
+
+
+def test_it_increases_and_is_bounded() -> None:
+    network = MonotonicNetwork(hidden_units=5).double()
+    for parameter in network.parameters():
+        nn.init.normal_(parameter)
+    values = network(torch.linspace(-8, 8, 300, dtype=torch.float64))
+    assert (values.diff() > 0).all()
+    total = functional.softplus(network.v).sum()
+    assert network(torch.tensor([-1e6, 1e6]).double()).tolist() == pytest.approx([0, total.item()], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"hidden_units": 0}, {"interval": 0.0}, {"interval": -1.0}, {"interval": math.nan}, {"interval": math.inf}],
+)
+def test_impossible_settings_of_a_network(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"hidden_units must be at least 1, not 0|finite interval > 0, not"):
+        MonotonicNetwork(**wrong)
+
+
+D, M, T = 4, 40, 60
+
+
+def _ranks(head: Head, hidden_size: int) -> tuple[int, int]:
+    with torch.no_grad():
+        head.weight.mul_(3)  # logits far from flat, so that no direction hides below the tolerance
+        matrix = head.log_prob(3 * torch.randn(T, hidden_size, dtype=torch.float64)).numpy()
+    return _rank(matrix), _rank(matrix - matrix.mean(1, keepdims=True))
+
+
+def _rank(matrix: Any) -> int:
+    """Directions above 10⁻⁹ of the largest: roundoff leaves some 10⁻¹⁵, the smallest true one here over 10⁻⁶."""
+    return int(np.linalg.matrix_rank(matrix, tol=1e-9 * np.linalg.norm(matrix, 2)))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", heads.REGISTRY)
+def test_ranks_and_bounds(name: str, bias: bool, make: Make) -> None:
+    """Log-linear heads are exactly at their bound, the others have none."""
+    wide = {"knots": 1000, "interval": 20.0} if "plif" in name else {}
+    cases = [(name, D, wide), (name, 9, wide), *([("mos", 9, {"components": 1})] if name == "mos" else [])]
+    for case, hidden, settings in cases:
+        head = make(case, hidden=hidden, vocab=M, size=D, bias=bias, **settings)
+        bound, ranks = head.rank_bound, _ranks(head, hidden)
+        if isinstance(head, heads.LogLinear) or settings.get("components") == 1:
+            assert (bound.raw, bound.centered) == ranks == (D + 1 + bias, D + bias)
+        else:
+            assert bound.raw is bound.centered is None
+            assert "no rank bound" in bound.why
+            assert min(ranks) > 2 * (D + 2)

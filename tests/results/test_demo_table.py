@@ -15,31 +15,22 @@ from softmax_bottleneck.results.tables import markdown
 ROOT = Path(__file__).parents[2]
 
 
+SOFTMAX = json.loads((ROOT / "figures" / "results" / "demo" / "softmax.json").read_text(encoding="utf-8"))
+
+
 def _report(name: str, perplexity: float, rank: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
-    sigmas = {"tolerance": 0.1, "sigma_1": 10.0, "sigma_r": 1.0, "sigma_next": None, "gap": None}
-    whole = {
-        "contexts": 50, "vocab": 40, "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram",
-        "rule": "press", "rank_by_rule": {}, "effective_rank": {}, "entropy_rank": None, "stable_rank": 1.0,
-        "certificate": {"frobenius_relative_error": 0.0}, "seconds": 1.0, "peak_memory_bytes": 1, "version": "0.1.0",
-    }  # fmt: skip
+    """The committed report of the demo's Softmax with other numbers."""
     bound = {"raw": 10, "centered": 9} if name == "softmax" else {"raw": None, "centered": None}
-    return {
-        "name": name,
-        "seed": seed,
-        "parameters": 12_345,
-        "test_perplexity": perplexity,
-        "kld": 4.5,
-        "train_seconds": 9.6,
-        "report": {
-            **whole,
-            "embedding_size": 8,
-            "bound": {**bound, "why": ""},
-            "source": {"path": f"runs/{name}", "head": name.removesuffix("-k3")},
-            "rank": {"value": rank, "low": rank, "high": rank, "determinate": True, **sigmas},
-            "rank_centered": {"value": 1_234, "low": 900, "high": 2_000, "determinate": False, **sigmas},
-        },
-        **more,
+    numbers = {"parameters": 12_345, "test_perplexity": perplexity, "kld": 4.5, "train_seconds": 9.6}
+    report = {
+        **SOFTMAX["report"],
+        "embedding_size": 8,
+        "bound": {**bound, "why": ""},
+        "source": {"path": f"runs/{name}", "head": name.removesuffix("-k3")},
     }
+    for key, (value, low, high) in {"rank": (rank, rank, rank), "rank_centered": (1_234, 900, 2_000)}.items():
+        report[key] = {**report[key], "value": value, "low": low, "high": high, "determinate": low == high}
+    return {**SOFTMAX, "name": name, "seed": seed, **numbers, "report": report, **more}
 
 
 def _cells(reports: list[dict[str, Any]]) -> list[list[str]]:

@@ -54,14 +54,6 @@ def test_a_dtype_is_its_own_origin(dtype: str | type) -> None:
     assert found(block).dtype == block.dtype.name
 
 
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
-def test_neither_one_genuine_number_nor_half_of_the_rows_hides_a_rounding(name: str) -> None:
-    block = through(name)
-    block[-1, -1] += 1e-12
-    assert found(block).dtype == name
-    assert found(through(name), NOISE).dtype == found(NOISE, through(name)).dtype == name
-
-
 def test_of_blocks_of_several_dtypes_the_narrowest_counts() -> None:
     single = NOISE.astype(np.float32)
     for blocks in ((single, NOISE), (NOISE, single), (NOISE, single, NOISE)):
