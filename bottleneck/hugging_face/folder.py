@@ -130,12 +130,13 @@ def read_config(path: Path) -> dict[str, Any]:
             f"{path / CONFIG} names the file of its weights itself (transformers_weights): only {WHOLE}, or shards "
             f"with {INDEX}, are read; rename the file and remove the setting"
         )
-    kind = ", ".join([f"model type {model_type!r}", *classes[:1]])
-    supported = "only causal (decoder-only) language models can be measured"
-    if config.get("is_encoder_decoder"):
-        raise SourceError(f"{path} is a sequence-to-sequence model ({kind}); {supported}")
-    if native is None or (classes and not any("CausalLM" in c or "LMHead" in c or c == native for c in classes)):
-        raise SourceError(f"{path} is not a causal language model ({kind}); {supported}")
+    is_causal = native and (not classes or any("CausalLM" in c or "LMHead" in c or c == native for c in classes))
+    if not is_causal or config.get("is_encoder_decoder"):
+        kind = ", ".join([f"model type {model_type!r}", *classes[:1]])
+        raise SourceError(
+            f"{path} is not a causal language model ({kind}); only causal (decoder-only) language models can be "
+            "measured"
+        )
     return config
 
 

@@ -138,15 +138,11 @@ def _dataset(name: str, split: str) -> RunningText:
         rows = datasets.load_dataset(path, configuration or None, split=split_name, trust_remote_code=False)
     except Exception as error:  # the package raises errors of many others'
         raise CorpusError(f"the data set {name} cannot be loaded, split {split}: {first_line(error)}") from error
-    if "text" not in rows.column_names:
-        raise CorpusError(
-            f"the data set {name} has no column 'text' (its columns are {', '.join(rows.column_names)}); save the "
-            "text as a .txt file and pass it with ",
-            Parameter("data"),
-        )
-    texts = [text for text in rows["text"] if text is not None]
+    texts = [text for text in rows["text"] if text is not None] if "text" in rows.column_names else [None]
     if not all(isinstance(text, str) for text in texts):
         raise CorpusError(
-            f"the column 'text' of the data set {name} holds no text: pass another data set, or ", Parameter("data")
+            f"the data set {name} has no column 'text' with texts (its columns are {', '.join(rows.column_names)}); "
+            "save the text as a .txt file and pass it with ",
+            Parameter("data"),
         )
     return RunningText(name, split, "\n".join(texts))

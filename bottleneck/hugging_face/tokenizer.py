@@ -51,12 +51,10 @@ class Tokenizer:
                 is not a first token although ``bos`` is ``"on"``.
         """
         ids = self._in_range(self._ids(text, special=False), vocab_size)
-        different = ids.unique().tolist()
-        if len(different) < 2 and (len(ids) > 1 or len(text.split()) > 1):
-            token = "".join(f", {self._tokenizer.convert_ids_to_tokens(one)!r} ({one})" for one in different)
+        if len(ids.unique()) < 2 and (len(ids) > 1 or len(text.split()) > 1):
             raise SourceError(
-                f"the tokenizer of {self._name} makes {'one' if token else 'no'} token of the whole text{token}: put "
-                "the model's own tokenizer beside it, or give another text"
+                f"the tokenizer of {self._name} does not tell the words of the text apart: put the model's own "
+                "tokenizer beside it, or give another text"
             )
         return ids, self._in_range([] if bos == "off" else self._prefix(text[:PROBE], bos), vocab_size)
 

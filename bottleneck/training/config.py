@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import heads
 from ..core.json_file import first_fault, parse_json
-from ..errors import ConfigurationError, meant, unknown
+from ..errors import ConfigurationError, meant
 from ..language_models import backbones
 from ..language_models.checkpoint import CONFIG, FORMAT, check_hashes, read_config
 from ..language_models.model import ModelConfig
@@ -144,7 +144,7 @@ def parse(values: Mapping[str, Any], *, where: str) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        _explain(error, where)
+        _explain(error, where, values)
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
 
@@ -166,17 +166,9 @@ def override(config: RunConfig, settings: Iterable[str]) -> RunConfig:
             raise ConfigurationError(f"--set takes key=value, as in training.epochs=3; {setting!r} has no '='")
         if key.startswith(("head.", "backbone.")):
             key = f"model.{key}"
-        *parents, last = key.split(".")
-        if not parents and last not in values:
-            raise ConfigurationError(f"--set: {unknown('setting', key, flat(values))}")
-        changes: dict[str, Any] = {last: _value(text)}
-        section: Any = values
-        for parent in parents:
-            section = section.get(parent) if isinstance(section, dict) else None
-            if not isinstance(section, dict):
-                raise ConfigurationError(f"--set {setting}: unknown section {parent!r}; try {', '.join(flat(values))}")
-        for parent in reversed(parents):
-            changes = {parent: changes}
+        changes = _value(text)
+        for part in reversed(key.split(".")):
+            changes = {part: changes}
         values = merged(values, changes)
     return parse(values, where="--set")
 
@@ -199,7 +191,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _explain(error: ValidationError, where: str) -> NoReturn:
+def _explain(error: ValidationError, where: str, values: Mapping[str, Any]) -> NoReturn:
     first = error.errors()[0]
     if first["type"] != "extra_forbidden":
         raise ConfigurationError(f"{where}: {first_fault(error)}") from None
@@ -207,9 +199,8 @@ def _explain(error: ValidationError, where: str) -> NoReturn:
     for part in first["loc"][:-1]:
         section = section.model_fields[str(part)].annotation
     key, known = ".".join(map(str, first["loc"])), section.model_fields
-    raise ConfigurationError(
-        f"{where}: unknown key {key!r}; known keys there are {', '.join(known)}{meant(key, known)}"
-    ) from None
+    near = meant(key, [name for name in flat({**RunConfig().model_dump(mode="json"), **values}) if name != key])
+    raise ConfigurationError(f"{where}: unknown key {key!r}; known keys there are {', '.join(known)}{near}") from None
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package has no types

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,20 @@ def bptt_segments(data: Tensor, lengths: Sequence[int], *, start: int = 0) -> It
             piece = data[position : position + length + 1].long().contiguous()
             yield Batch(piece[:-1], piece[1:])
         position += length
+
+
+def validated_after(lengths: Sequence[int], validations: int) -> set[int]:
+    """Return the positions in an epoch at which a model is validated, including the epoch's end.
+
+    Validations come after equal numbers of segments, whose ``lengths`` are given, at most one for each segment.
+
+    Example:
+        >>> sorted(validated_after([10, 10, 5, 10], 2))
+        [20, 35]
+    """
+    ends = [*accumulate(lengths)]
+    validations = min(validations, len(ends))
+    return {ends[-(-len(ends) * part // validations) - 1] for part in range(1, validations + 1)}
 
 
 class Epochs:

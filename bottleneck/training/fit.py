@@ -7,7 +7,7 @@ import platform
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -174,10 +174,8 @@ def _describe(
     config: RunConfig, folder: Path, corpus: corpora.Corpus, model: LanguageModel, device: str
 ) -> dict[str, Any]:
     """Return the content of ``config.json``: all resolved settings, and everything else that the numbers depend on."""
-    values = config.model_dump(mode="json")
-    settings = {key: model.head.settings[key] for key in heads.parameters(config.model.head.name)}
-    values["model"]["head"] = {"name": config.model.head.name, **settings}
-    values["model"]["backbone"] = {"name": config.model.backbone.name, **asdict(model.backbone.config)}
+    values = complete(config)
+    values["model"]["head"] |= {key: model.head.settings[key] for key in heads.parameters(config.model.head.name)}
     values["corpus"] = {"name": corpus.name, "sha256": corpus.sha256, "vocab_size": len(corpus.vocabulary)}
     if config.initial is not None:
         weights = Path(config.initial) / MODEL

@@ -27,11 +27,11 @@ from ..language_models.checkpoint import METRICS, MODEL, TIMING, keep_checkpoint
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Batch
 from . import optimizer as optimizers
-from .averaging import is_non_monotone, starts_averaging, validated_after
 from .config import RunConfig
-from .epochs import Epochs
+from .epochs import Epochs, validated_after
 from .evaluate import mean_nll, perplexity_of, text_of
 from .objective import Objective, accumulate, depends_on_parts
+from .optimizer import is_non_monotone, starts_averaging
 from .state import TrainerState, load_state, random_states, save_state, saved_step
 
 EXPLODED = 20

@@ -1,15 +1,15 @@
-"""Optimizers and learning-rate schedules."""
+"""Optimizers, learning-rate schedules, and when averaging of the weights starts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
 
 from ..heads import ParameterSettings
-from .config import OptimizerConfig, RunConfig
+from .config import AveragingConfig, OptimizerConfig, RunConfig
 
 
 def build(
@@ -56,3 +56,24 @@ def learning_rate(config: OptimizerConfig, *, step: int, steps: int) -> float:
         return config.learning_rate
     done = (step - warmup) / max(1, steps - warmup)
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def is_non_monotone(losses: Sequence[float], interval: int) -> bool:
+    """Return whether the last validation loss is above the least of all but the ``interval`` before it.
+
+    This is the trigger of NT-ASGD (Merity et al. 2018, algorithm 1); ``interval`` is its n.
+
+    Example:
+        >>> is_non_monotone([5.0, 4.0, 4.2, 4.1], 2), is_non_monotone([5.0, 4.0, 4.2, 4.1], 1)
+        (False, True)
+    """
+    earlier = losses[: max(0, len(losses) - 1 - interval)]
+    return bool(earlier) and losses[-1] > min(earlier)
+
+
+def starts_averaging(config: AveragingConfig, losses: Sequence[float], *, epochs: int) -> bool:
+    """Return whether averaging should start now, after ``epochs`` epochs and the validation ``losses``."""
+    if config.start == "epoch":
+        return epochs >= config.epoch
+    is_late = config.latest is not None and epochs >= config.latest
+    return config.start == "non-monotone" and (is_late or is_non_monotone(losses, config.interval))

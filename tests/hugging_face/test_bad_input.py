@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import struct
 import sys
 import types
 from collections.abc import Callable
@@ -55,7 +54,6 @@ def shard(folder: Path, whole: str = "model.safetensors") -> None:
 
 
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), "holds no weights"),
     "pickles": (pickle_weights, r"holds only pickled weights \(pytorch_model.bin\).* convert them with: python -c"),
     "a shard lost": (
         lambda f: (shard(f), (f / "model-00002-of-00002.safetensors").unlink()),
@@ -64,10 +62,6 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a damaged index": (
         lambda f: (shard(f), (f / "model.safetensors.index.json").write_text("{}")),
         r"model.safetensors.index.json is damaged or of another kind",
-    ),
-    "a header longer than the file": (
-        lambda f: (f / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 40) + b"{}"),
-        "cannot be read as safetensors",
     ),
     "a file of another process's shard": (
         lambda f: shutil.copy(f / "model.safetensors", f / "shard-00001-model-00001-of-00001.safetensors"),
@@ -85,13 +79,9 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: (f / "adapter_config.json").write_text("{}"),
         r"holds an adapter \(adapter_config.json\), whose weights may lie elsewhere: merge it into its model",
     ),
-    "code of its own": (
-        lambda f: change_config(f, model_type="mine", auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
-        r"is code of its own \(auto_map names MyModel\), and no code that comes with a model is run here",
-    ),
     "code in place of a known model": (
         lambda f: change_config(f, auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
-        "is code of its own",
+        r"is code of its own \(auto_map names MyModel\), and no code that comes with a model is run here",
     ),
     "an encoder": (
         lambda f: change_config(f, model_type="bert", architectures=["BertForMaskedLM"]),
@@ -99,20 +89,11 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "sequence to sequence": (
         lambda f: change_config(f, model_type="t5", architectures=["T5Model"], is_encoder_decoder=True),
-        r"is a sequence-to-sequence model \(model type 't5', T5Model\); only causal",
+        r"is not a causal language model \(model type 't5', T5Model\); only causal",
     ),
     "no tokenizer": (
         lambda f: [file.unlink() for file in f.glob("tokenizer*")],
         "has no tokenizer; put the model's tokenizer.json beside its weights",
-    ),
-    "a damaged tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
-    "fewer layers in the file": (
-        lambda f: change_config(f, n_layer=2),
-        r"do not fit its configuration: .* is missing, and random numbers would stand in",
-    ),
-    "a tokenizer of another model": (
-        lambda f: save_smaller(f),
-        r"makes the token \d+, and the model has 30, numbered from 0",
     ),
 }
 
@@ -130,55 +111,22 @@ def write_slow_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
     (folder / "merges.txt").write_text("#version: 0.2\n")
 
 
-def write_words(folder: Path, vocabulary: dict[str, int]) -> None:
-    """A tokenizer with other words in its vocabulary."""
-    file = folder / "tokenizer.json"
-    whole = json.loads(file.read_text())
-    whole["model"]["vocab"] = vocabulary
-    file.write_text(json.dumps(whole))
-
-
-OUTPUT, INNER = "transformer.wte.weight", "transformer.h.0.mlp.c_fc.bias"
+INNER = "transformer.h.0.mlp.c_fc.bias"
 SPOILT |= {
     "weights in float8": (
         lambda f: write_numbers(f, torch.float8_e4m3fn),
         r"weights of .* hold \S+ as F8_E4M3, .* and its config.json names no quantization that transformers knows",
     ),
-    "one weight in bool": (lambda f: write_numbers(f, torch.bool, OUTPUT), f"hold {OUTPUT} as BOOL"),
     "int8 in a shard": (lambda f: (write_numbers(f, torch.int8, INNER), shard(f)), f"hold {INNER} as I8"),
     "int8 of an unknown quantization": (
         lambda f: (write_numbers(f, torch.int8), change_config(f, quantization_config={"quant_method": "novel"})),
         "names the quantization 'novel', which transformers does not know: give the model in bfloat16",
     ),
-    "negative tokens": (
-        lambda f: write_slow_tokenizer(f, {"w@@": -2, "1": 1, "<unk>": 2}),
-        "makes the token -2, and the model has 60, numbered from 0: put the model's own tokenizer beside it",
-    ),
     "tokens without a number": (
         lambda f: write_slow_tokenizer(f, {"w@@": 0}),
         "makes the token None, and the model has 60, numbered from 0",
     ),
-    "a tokenizer that knows no word": (
-        lambda f: write_words(f, {"word": 0, "<unk>": 1}),
-        r"makes one token of the whole text, '<unk>' \(1\): put the model's own tokenizer beside it, or give",
-    ),
-    "a tokenizer that makes nothing": (
-        lambda f: (f / "tokenizer.json").write_text(
-            json.dumps(
-                {
-                    **json.loads((f / "tokenizer.json").read_text()),
-                    "model": {"type": "BPE", "vocab": {"x": 0}, "merges": []},
-                }
-            )
-        ),
-        "makes no token of the whole text: put the model's own tokenizer beside it, or give another text",
-    ),
 }
-
-
-def save_smaller(folder: Path) -> None:
-    change_weights(folder, lambda t: t.update({name: each[:30].clone() for name, each in t.items() if len(each) == 60}))
-    change_config(folder, vocab_size=30)
 
 
 @pytest.mark.parametrize("name", SPOILT)
@@ -288,14 +236,8 @@ def test_an_encoder_under_a_causal_name_is_found_out(
     One token of many may move the others by less than bfloat16 rounds; half of them move them by more.
     """
     with quiet() as transformers:
-        config = transformers.BertConfig(
-            vocab_size=60,
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-            initializer_range=1.0,
-        )
+        sizes = {"vocab_size": 60, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+        config = transformers.BertConfig(**sizes, intermediate_size=16, initializer_range=1.0)
         transformers.BertLMHeadModel(config).save_pretrained(tmp_path / "bert")
     for file in folder.glob("tokenizer*"):
         shutil.copy(file, tmp_path / "bert")
@@ -306,19 +248,9 @@ def test_an_encoder_under_a_causal_name_is_found_out(
 
 
 def test_texts(folder: Path, tmp_path: Path) -> None:
-    short, empty, other = (tmp_path / f"{name}.txt" for name in ("short", "empty", "other"))
-    short.write_text("w1 w2 w3")
-    empty.write_text(" \n")
-    other.write_bytes(b"w1 \xff")
-    for file, error, sentence in (
-        (short, SourceError, "the text has 3 tokens, and one window of 64 and the token after it need more"),
-        (empty, CorpusError, "is empty: give a file with text"),
-        (other, CorpusError, "line 1: the byte 0xff is not UTF-8"),
-        (tmp_path / "none.txt", CorpusError, "cannot read .*none.txt: No such file"),
-        (tmp_path / "none", CorpusError, "is not a corpus: choose one of"),
-    ):
-        with pytest.raises(error, match=sentence):
-            open_source(folder, data=str(file))
+    (short := tmp_path / "short.txt").write_text("w1 w2 w3")
+    with pytest.raises(SourceError, match="the text has 3 tokens, and one window of 64 and the token after it need"):
+        open_source(folder, data=str(short))
     with pytest.raises(ConfigurationError, match=r"split valid does not apply to the text file .*short\.txt"):
         open_source(folder, data=str(short), split="valid")
 
@@ -372,8 +304,8 @@ def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert source.description["corpus"] == "wikitext:raw"
     assert source.targets.tolist() == [1 + row % 5 for row in range(3, 40)]
     for name, sentence in (
-        ("quiz", r"has no column 'text' \(its columns are question, answer\); save the"),
-        ("numbers", "the column 'text' of the data set numbers holds no text"),
+        ("quiz", r"has no column 'text' with texts \(its columns are question, answer\); save the"),
+        ("numbers", "has no column 'text' with texts"),
         ("absent", "the data set absent cannot be loaded, split valid: Couldn't reach 'absent'"),
     ):
         with pytest.raises(CorpusError, match=sentence):

@@ -80,10 +80,12 @@ def test_overrides(settings: list[str], changes: dict[str, Any]) -> None:
     ("setting", "message"),
     [
         ("training.epoch=3", r"--set: unknown key 'training\.epoch'; known keys there are epochs"),
-        ("trainings.epochs=3", r"unknown section 'trainings'; try corpus, seed, .*training\.epochs"),
+        ("trainings.epochs=3", r"unknown key 'trainings'; known keys there are corpus, seed, model, training"),
+        ("epochs=3", r"unknown key 'epochs'; .*; did you mean 'training\.epochs'\?"),
         ("training.epochs", "--set takes key=value, as in training.epochs=3; 'training.epochs' has no '='"),
         ("training.epochs=true", r"--set: training\.epochs: it must be a valid integer, not True"),
-        (".=3", "unknown section ''"),
+        (".=3", "unknown key ''"),
+        ("seed.x=3", r"seed: it must be a valid integer, not \{'x': 3\}"),
     ],
 )
 def test_wrong_overrides(setting: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softmax_bottleneck.errors import TrainingError
-from softmax_bottleneck.training.epochs import bptt_segments, columns, lengths
+from softmax_bottleneck.training.epochs import bptt_segments, columns, lengths, validated_after
 
 
 @given(length=st.integers(2, 400), batch_size=st.integers(1, 20))
@@ -71,3 +72,14 @@ def test_the_law_of_random_lengths() -> None:
         assert abs(values.std() - 5) < 5 * 5 / np.sqrt(2 * len(values))
     first, again, second = (lengths(1000, 35, deviation=5.0, seed=(7, epoch)) for epoch in (0, 0, 1))
     assert first == again != second
+
+
+@given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=40), validations=st.integers(1, 50))
+def test_validations_lie_evenly_in_an_epoch(sizes: list[int], validations: int) -> None:
+    positions = sorted(validated_after(sizes, validations))
+    assert positions[-1] == sum(sizes)
+    assert len(positions) == min(validations, len(sizes))
+    ends = list(itertools.accumulate(sizes))
+    steps = [ends.index(position) for position in positions]
+    between = [later - earlier for earlier, later in itertools.pairwise([-1, *steps])]
+    assert max(between) - min(between) <= 1

@@ -1,4 +1,4 @@
-"""Schedules by their closed form, and one optimizer step after the other by the papers' update rules."""
+"""Schedules by their closed form, what is decayed how much, and the trigger of NT-ASGD as printed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
-from softmax_bottleneck.training import OptimizerConfig
-from softmax_bottleneck.training.optimizer import build, learning_rate, set_learning_rate
+from softmax_bottleneck.training import AveragingConfig, OptimizerConfig
+from softmax_bottleneck.training.optimizer import (
+    build,
+    is_non_monotone,
+    learning_rate,
+    set_learning_rate,
+    starts_averaging,
+)
 
 
 def _rates(steps: int, **settings: Any) -> list[float]:
@@ -62,3 +70,36 @@ def test_slopes_have_their_own_learning_rate(head: str, learned: bool) -> None:
         step = 0.0 if not parameter.requires_grad else 5.0 if name == "head.function.v" else 0.5
         torch.testing.assert_close(moved, torch.full_like(moved, step), rtol=1e-5, atol=1e-5)
     assert model.head.get_parameter("function.v").requires_grad == learned
+
+
+def _algorithm_1(losses: list[float], n: int) -> int | None:
+    """Merity et al. 2018, algorithm 1: ``if t > n and v > min of logs[0 … t − n − 1]: T ← k``; ``logs[t] ← v``."""
+    logs: list[float] = []
+    for epoch, v in enumerate(losses, start=1):
+        if len(logs) > n and v > min(logs[: len(logs) - n]):
+            return epoch
+        logs.append(v)
+    return None
+
+
+@given(losses=st.lists(st.integers(0, 9).map(float), max_size=30), n=st.integers(0, 8))
+def test_it_fires_where_the_algorithm_does(losses: list[float], n: int) -> None:
+    fired = [epoch for epoch in range(1, len(losses) + 1) if is_non_monotone(losses[:epoch], n)]
+    assert (fired[0] if fired else None) == _algorithm_1(losses, n)
+
+
+@pytest.mark.parametrize(
+    ("settings", "losses", "expected"),
+    [
+        ({}, [3.0, 4.0], [False] * 4),
+        ({"latest": 1}, [3.0, 4.0], [False] * 4),
+        ({"start": "epoch"}, [], [True] * 4),
+        ({"start": "epoch", "epoch": 2}, [1.0] * 9, [False, False, True, True]),
+        ({"start": "non-monotone", "interval": 0}, [3.0, 2.0, 1.0], [False] * 4),
+        ({"start": "non-monotone", "interval": 0}, [3.0, 4.0], [True] * 4),
+        ({"start": "non-monotone", "interval": 0, "latest": 2}, [3.0, 2.0, 1.0], [False, False, True, True]),
+    ],
+)
+def test_when_averaging_starts(settings: dict[str, object], losses: list[float], expected: list[bool]) -> None:
+    config = AveragingConfig.model_validate(settings)
+    assert [starts_averaging(config, losses, epochs=epochs) for epochs in range(4)] == expected

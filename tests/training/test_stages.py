@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
 from softmax_bottleneck.training import finetuning, loop, override
-from softmax_bottleneck.training.averaging import is_non_monotone
 from softmax_bottleneck.training.objective import Objective, depends_on_parts
+from softmax_bottleneck.training.optimizer import is_non_monotone
 
 from .conftest import AWD, SGD, Configure, contents, rows_of, train
 
