@@ -16,8 +16,8 @@ from ..core.checks import check_positive, shown, typed
 from ..core.eager import eagerly
 from ..errors import ConfigurationError
 from .blocked import blocked_loss
-from .embeddings import init_embeddings_
 from .inverse import logits_before
+from .layers import init_embeddings_
 from .scores import Factors, Reduction, Scores, log_prob
 
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from ..core.checks import check_dropout, check_positive, shown
 from ..errors import ConfigurationError
-from .context import ContextVectors, MixtureWeights
-from .dropout import locked_dropout
+from .layers import ContextVectors, MixtureWeights, locked_dropout
 from .mixture import Mixture
 
 COMPONENTS = (15, 5)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigurationError
 from .base import Head, RankBound
-from .context import ContextVectors, MixtureWeights, single_context
+from .layers import ContextVectors, MixtureWeights, single_context
 from .scores import Factors, Scores
 
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from ..core.checks import check_positive
 from ..errors import ConfigurationError
 from .base import Head, ParameterSettings, RankBound
-from .context import ContextVectors
-from .embeddings import init_embeddings_
+from .layers import ContextVectors, init_embeddings_
 from .scores import Factors, Scores
 
 

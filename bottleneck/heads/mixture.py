@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from .base import Head, RankBound
-from .context import ContextVectors, MixtureWeights
+from .layers import ContextVectors, MixtureWeights
 from .plif import PLIF
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..errors import ConfigurationError
 from .base import Head, RankBound
-from .context import single_context
+from .layers import single_context
 from .plif import PLIF
 
 

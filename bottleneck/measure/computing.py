@@ -21,7 +21,7 @@ from ..errors import MatrixError
 from ..sources import FactorRows, Source
 from ..spectrum import Spectrum, SpectrumMethod, choose, measure
 from ..spectrum.base import DEFAULT_WIDTH
-from ..spectrum.choice import check_factors, check_resolution, default_memory, takes_factors
+from ..spectrum.choice import check_factors, check_resolution, default_memory, find
 from ..spectrum.replaced import MASK
 from ..spectrum.saved import SavedState
 
@@ -95,7 +95,7 @@ def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> Compu
         ConfigurationError: for an unknown method, or one that needs thin factors that the source does not have.
     """
     check_resolution(how.method, shape=source.shape, eps=eps)
-    factors = source.factors() if takes_factors(how.method) else None
+    factors = source.factors() if how.method == "auto" or find(how.method).from_factors else None
     if factors is None:
         check_factors(how.method, _what(source))
     else:

@@ -182,8 +182,3 @@ def check_factors(method: str, matrix: str = "a matrix") -> None:
             f"the {method} method needs a model with a log-linear head (softmax or moc), not {matrix}; use ",
             Parameter("method", "auto"),
         )
-
-
-def takes_factors(method: str) -> bool:
-    """Return whether a method, or ``auto``, takes the thin factors of a matrix that has them."""
-    return method == "auto" or find(method).from_factors

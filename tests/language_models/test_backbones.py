@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.heads.dropout import drop_weights, drop_words, in_one_piece, locked_dropout
+from softmax_bottleneck.heads.layers import drop_weights, drop_words, in_one_piece, locked_dropout
 from softmax_bottleneck.language_models.backbones import (
     AWDLSTM,
     AWDLSTMConfig,

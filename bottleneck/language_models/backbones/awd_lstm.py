@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ...core.checks import check_dropout, check_positive
 from ...errors import ConfigurationError
-from ...heads.dropout import drop_weights, drop_words, locked_dropout
-from ...heads.embeddings import init_embeddings_
+from ...heads.layers import drop_weights, drop_words, init_embeddings_, locked_dropout
 from .base import Backbone, Encoding, State
 
 DROPOUTS = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop")

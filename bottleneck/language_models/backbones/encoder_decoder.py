@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ...core.checks import check_dropout, check_positive
-from ...heads.embeddings import init_embeddings_
+from ...heads.layers import init_embeddings_
 from .base import Backbone, State
 
 

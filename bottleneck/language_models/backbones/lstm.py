@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.checks import check_dropout, check_positive
-from ...heads.embeddings import init_embeddings_
+from ...heads.layers import init_embeddings_
 from .base import Backbone, State
 
 
