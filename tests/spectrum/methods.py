@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from softmax_bottleneck.spectrum import (
     TSQR,
@@ -37,6 +37,14 @@ for kind, arithmetic in {"": Host(), ", accelerator": Accelerator(torch.device("
         f"factored{kind}": lambda columns, arithmetic=arithmetic: Factored(np.eye(columns), arithmetic=arithmetic),
     }
 TO_ROUNDOFF_OF_SIGMA = [method for method in METHODS if not method.startswith("gram")]
+
+
+def built(values: ArrayLike, T: int, M: int) -> Matrix:
+    """Return orthogonal · diag · orthogonal: a T × M matrix with the prescribed singular values."""
+    rng = np.random.default_rng(0)
+    prescribed = np.asarray(values, dtype=np.float64)
+    left, right = (np.linalg.qr(rng.standard_normal((size, prescribed.size)))[0] for size in (T, M))
+    return (left * prescribed) @ right.T
 
 
 def spectrum_of(method: str, matrix: NDArray[np.floating], rows: int | None = None) -> Spectrum:

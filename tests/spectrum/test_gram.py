@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from softmax_bottleneck.spectrum.choice import check_resolution
 from softmax_bottleneck.spectrum.gram import RESOLUTION
 from softmax_bottleneck.spectrum.rules import MARGIN, tolerance
 
-from .methods import EPS, Matrix, centred, spectrum_of
+from .methods import EPS, built, centred, spectrum_of
 
 
 def test_gram_keeps_the_row_centred_accuracy() -> None:
@@ -27,7 +25,7 @@ def test_gram_keeps_the_row_centred_accuracy() -> None:
 
 
 @pytest.mark.parametrize("size", [40, 120])
-def test_gram_resolves_what_it_says(built: Callable[..., Matrix], size: int) -> None:
+def test_gram_resolves_what_it_says(size: int) -> None:
     """No singular value above `RESOLUTION` is made up or lost: each is within it of the true one."""
     prescribed = np.concatenate([np.ones(size // 2), np.geomspace(1, 1e-6, size // 4)])
     found = spectrum_of("gram", built(prescribed, 2 * size, size))

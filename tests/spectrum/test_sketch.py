@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import MatrixError
 from softmax_bottleneck.spectrum import Sketch, Spectrum, measure, numerical_rank, singular_values
 
-Matrix = NDArray[np.float64]
-EPS = float(np.finfo(np.float64).eps)
+from .methods import EPS, Matrix, built, centred
 
 
 def sketched(matrix: Matrix, width: int, *, rows: int = 17, seed: int = 0) -> Spectrum:
@@ -23,12 +19,8 @@ def sketched(matrix: Matrix, width: int, *, rows: int = 17, seed: int = 0) -> Sp
     return measure(blocks, Sketch(matrix.shape[1], width=width, seed=seed))
 
 
-def centred(matrix: Matrix) -> Matrix:
-    return matrix - matrix.mean(1, keepdims=True)
-
-
 @pytest.mark.parametrize("shape", [(80, 50), (40, 60)], ids=["tall", "wide"])
-def test_a_rank_below_the_width_is_exact(built: Callable[..., Matrix], shape: tuple[int, int]) -> None:
+def test_a_rank_below_the_width_is_exact(shape: tuple[int, int]) -> None:
     matrix = built(np.geomspace(1.0, 1e-1, 9), *shape) - 1.0
     found = sketched(matrix, 15)
     exact = np.linalg.svd(matrix, compute_uv=False)
