@@ -21,15 +21,15 @@ from .loading import HuggingFaceModel, body_dtype, configuring, quiet, unloaded_
 from .tokenizer import Tokenizer, wrap_tokenizer
 
 SUFFIX, MAGIC, VERSIONS = ".gguf", b"GGUF", (2, 3)
-SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of a value by its type's number, in the metadata; the types below are the other two."""
-STRING, LIST, UINT16, UINT32 = 8, 9, 2, 4
+FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""Form of a value in `struct` by its type's number, in the metadata; the types below are the other two."""
+STRING, LIST = 8, 9
 ENTRIES, DIMENSIONS = 1 << 16, 4
-"""Most values and tensors, and most dimensions of a tensor."""
+"""Most values and tensors, and most bytes of a text that are kept; and most dimensions of a tensor."""
 LISTED = 1 << 22
 """Most entries of all lists together, for each of which the package gguf makes Python objects."""
 SHARD = re.compile(r"-\d{5}-of-\d{5}$")
-ARCHITECTURE, ALIGNMENT, SHARDS = "general.architecture", "general.alignment", "split.count"
+ALIGNMENT, SHARDS = "general.alignment", "split.count"
 TOKENS = "tokenizer.ggml.tokens"
 OUTPUT, INPUT = "output.weight", "token_embd.weight"
 """Names of the output embeddings, and of the input embeddings, which are both if the former are missing."""
@@ -39,7 +39,6 @@ OUTPUT, INPUT = "output.weight", "token_embd.weight"
 class Header:
     """What the header of a GGUF file says of the model."""
 
-    architecture: str
     types: dict[str, str]
     """The type of each tensor, such as ``"Q8_0"``."""
     elements: int
@@ -100,12 +99,12 @@ def read_header(file: Path) -> Header:
                 if start + offset + count // block * block_bytes > len(data):
                     raise ValueError(f"the tensor {name} ends after the file, which may be truncated")
                 types[name], elements = names[kind], elements + count
-            return Header(str(values[ARCHITECTURE]), types, elements, TOKENS in reader.lists)
+            return Header(types, elements, TOKENS in values)
     except OSError as error:
         raise SourceError(f"cannot read {file}: {error.strerror}") from error
     except KeyError as error:
         raise SourceError(f"{file} is damaged or newer than the package gguf ({error} is unknown); {AGAIN}") from error
-    except (ValueError, ZeroDivisionError) as error:
+    except (ValueError, TypeError, ZeroDivisionError) as error:
         raise SourceError(f"{file} is not a whole GGUF file ({error}); {AGAIN}") from error
 
 
@@ -113,7 +112,7 @@ class _Reader:
     """The bytes of a header in their order; `ValueError` beyond the file's end or a limit."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.place, self.lists, self.listed = data, 0, set[str](), 0
+        self.data, self.place, self.listed = data, 0, 0
         if self._take(4) != MAGIC:
             raise ValueError("it does not begin with GGUF")
         version = self._number("I")
@@ -124,20 +123,8 @@ class _Reader:
             raise ValueError(f"it has more than {ENTRIES:,} tensors or values")
 
     def values(self) -> dict[str, Any]:
-        """Read past the metadata and return the few values of it that are used here."""
-        kept: dict[str, Any] = {}
-        for _ in range(self.value_count):
-            name, kind = self._text(), self._number("I")
-            if name == ARCHITECTURE and kind == STRING:
-                kept[name] = self._text()
-            elif name in (ALIGNMENT, SHARDS) and kind in (UINT16, UINT32):
-                kept[name] = self._number("H" if kind == UINT16 else "I")
-            elif kind == LIST:
-                self.lists.add(name)
-                self._skip_list()
-            else:
-                self._skip(kind, 1)
-        return kept
+        """Return the metadata; lists, which may be long, are skipped and stand as their lengths."""
+        return {self._text(): self._value(self._number("I")) for _ in range(self.value_count)}
 
     def tensors(self) -> list[tuple[str, list[int], int, int]]:
         """Return name, dimensions, type and offset of each tensor."""
@@ -150,23 +137,21 @@ class _Reader:
             found.append((name, shape, self._number("I"), self._number("Q")))
         return found
 
-    def _skip_list(self) -> None:
+    def _value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self._text()
+        if kind != LIST:
+            return self._number(FORMS[kind])
         kind, count = self._number("I"), self._number("Q")
         self.listed += count
         if self.listed > LISTED:
             raise ValueError(f"its lists have more than {LISTED:,} entries")
-        if kind == LIST:
-            raise ValueError("it has a list of lists")
-        self._skip(kind, count)
-
-    def _skip(self, kind: int, count: int) -> None:
         if kind == STRING:
             for _ in range(count):
                 self._move(self._number("Q"))
-        elif kind in SIZES:
-            self._move(SIZES[kind] * count)
         else:
-            raise ValueError(f"a value has the unknown type {kind}")
+            self._move(struct.calcsize(FORMS[kind]) * count)
+        return count
 
     def _move(self, size: int) -> None:
         self.place += size
@@ -174,17 +159,16 @@ class _Reader:
             raise ValueError("it ends within its header")
 
     def _take(self, size: int) -> bytes:
+        """Return the next bytes, at most `ENTRIES` of them."""
         self._move(size)
-        return self.data[self.place - size : self.place]
+        start = self.place - size
+        return self.data[start : start + min(size, ENTRIES)]
 
-    def _number(self, form: str) -> int:
-        return int(struct.unpack(f"<{form}", self._take(struct.calcsize(f"<{form}")))[0])
+    def _number(self, form: str) -> Any:
+        return struct.unpack(f"<{form}", self._take(struct.calcsize(form)))[0]
 
     def _text(self) -> str:
-        size = self._number("Q")
-        if size > ENTRIES:
-            raise ValueError("a name is longer than 65,536 bytes")
-        return self._take(size).decode()
+        return self._take(self._number("Q")).decode(errors="replace")
 
 
 def gguf_model(file: Path, header: Header, *, dtype: str, device: str) -> HuggingFaceModel:

@@ -138,7 +138,7 @@ def _dataset(name: str, split: str) -> RunningText:
         rows = datasets.load_dataset(path, configuration or None, split=split_name, trust_remote_code=False)
     except Exception as error:  # the package raises errors of many others'
         raise CorpusError(f"the data set {name} cannot be loaded, split {split}: {first_line(error)}") from error
-    texts = [text for text in rows["text"] if text is not None] if "text" in rows.column_names else [None]
+    texts: list[Any] = [text for text in rows["text"] if text is not None] if "text" in rows.column_names else [None]
     if not all(isinstance(text, str) for text in texts):
         raise CorpusError(
             f"the data set {name} has no column 'text' with texts (its columns are {', '.join(rows.column_names)}); "

@@ -107,8 +107,6 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 
 def _tensor(hidden: Any, size: int) -> Tensor:
     """Return hidden states as one tensor, (T, size), in their own type."""
-    if isinstance(hidden, Mapping):
-        raise SourceError(f"a {type(hidden).__name__} cannot be measured: give its last_hidden_state, without padding")
     shapes = [tuple(getattr(states, "shape", ())) for states in hidden] if isinstance(hidden, tuple) else []
     if len(shapes) > 1 and len({*shapes}) == 1 and len(shapes[0]) == 3:  # as transformers returns them
         raise SourceError(

@@ -100,7 +100,7 @@ def test_an_ordinary_output_layer() -> None:
         ({"hidden": torch.randn(3, 5), "targets": []}, SourceError, "targets must be 3 token ids .* not 0$"),
         ({"hidden": torch.randn(3, 5), "targets": [0.5, 1, 2]}, SourceError, "targets must be whole token ids"),
         ({"hidden": torch.randn(3, 5), "targets": ["a"]}, SourceError, "targets must be token ids, one for each"),
-        ({"hidden": {"last_hidden_state": torch.randn(2, 3, 5)}}, SourceError, "a dict .* give its last_hidden_state"),
+        ({"hidden": {"last_hidden_state": torch.randn(2, 3, 5)}}, SourceError, "hidden states must be .* numbers"),
         ({"hidden": torch.randn(3, 5), "targets": [1]}, SourceError, "targets must be 3 token ids"),
         ({"hidden": torch.randn(3, 5), "data": "ptb"}, ConfigurationError, "data does not apply to an output layer"),
     ],

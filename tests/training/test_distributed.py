@@ -62,22 +62,24 @@ def _member(config: RunConfig, out: Path, variables: Mapping[str, str], dies: bo
         sys.exit(1)
 
 
-def _train(config: RunConfig, out: Path, *, dies: bool = False) -> list[int | None]:
-    """Train in two processes, of which the second may die, and return their exit codes."""
+def _start(config: RunConfig, out: Path, *, dies: bool = False) -> list[Any]:
+    """Start two processes that train, of which the second may die."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["softmax_bottleneck.training"])
-    members = [
-        context.Process(
-            target=_member, args=(config, out, {**place, "RANK": rank, "LOCAL_RANK": rank}, dies and rank == "1")
-        )
-        for rank in ("0", "1")
-    ]
-    for member in members:
-        member.start()
+    members = []
+    for rank in ("0", "1"):
+        variables = {**place, "RANK": rank, "LOCAL_RANK": rank}
+        members.append(context.Process(target=_member, args=(config, out, variables, dies and rank == "1")))
+        members[-1].start()
+    return members
+
+
+def _codes(members: list[Any]) -> list[int | None]:
+    """Wait for processes, and return their exit codes."""
     for member in members:
         member.join()
     return [member.exitcode for member in members]
@@ -108,14 +110,14 @@ def test_two_processes_of_the_launcher_train_as_one(tmp_path: Path, configure: C
 def test_a_process_that_dies_ends_all_and_the_run_continues(tmp_path: Path, configure: Configure) -> None:
     """The survivor says what to do; each process's own random state is saved, so that the end is the same."""
     config, run = configure(), tmp_path / "run"
-    assert _train(config, run, dies=True) == [1, LOST]
+    assert _codes(_start(config, run, dies=True)) == [1, LOST]
     sentence = run.with_suffix(".txt").read_text(encoding="utf-8")
     assert sentence.startswith("another process has ended (")
     assert sentence.endswith("); saved files are complete: start all processes again to continue")
     assert [file.name for file in (run / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
     with pytest.raises(RunError, match="of 2 processes, not 1"):
         train(config, run)
-    assert _train(config, run) == _train(config, tmp_path / "whole") == [0, 0]
+    assert _codes([*_start(config, run), *_start(config, tmp_path / "whole")]) == [0] * 4
     assert contents(run) == contents(tmp_path / "whole")
 
 

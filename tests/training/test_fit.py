@@ -24,16 +24,6 @@ from softmax_bottleneck.training.optimizer import learning_rate
 from .conftest import SGD, Configure, Lines, contents, rows_of, train
 
 
-def test_it_learns(tmp_path: Path, configure: Configure) -> None:
-    """The unigram bias alone gives about 13 choices; two follow each word, and nine words a line."""
-    head = {"name": "lms-plif", "knots": 100}
-    done = train(configure(head=head, epochs=8, dropout=0.0, optimizer={"learning_rate": 0.05}), tmp_path)
-    losses = [row["train_loss"] for row in rows_of(tmp_path)[:-1]]
-    assert losses[0] > math.log(8)
-    assert losses[-1] < math.log(4)
-    assert done.test.perplexity < 5
-
-
 def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
     config, heard = configure(epochs=3, dropout=0.0, optimizer={"learning_rate": 0.3}), Lines()
     done = train(config, tmp_path / "new" / "run", progress=heard)

@@ -10,7 +10,6 @@ import torch
 
 from softmax_bottleneck import corpora
 from softmax_bottleneck.errors import ConfigurationError, TrainingError
-from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.language_models.reading import Batch, Pairs
 from softmax_bottleneck.training import RunConfig, evaluate
@@ -84,22 +83,6 @@ def test_pairs_in_turn_give_the_same_gradient(pairs_config: RunConfig) -> None:
         assert state == ()
         gradients.append(torch.cat([weight.grad.ravel() for weight in model.parameters() if weight.grad is not None]))
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
-
-
-def test_it_learns_to_go_on_from_the_context(pairs_config: RunConfig, tmp_path: Path) -> None:
-    """A line begins where the one before it ended, which nothing but its context tells."""
-    done = train(pairs_config.replace(training={"epochs": 6, "optimizer": {"learning_rate": 0.05}}), tmp_path / "run")
-    run, corpus = load(done.path), corpora.load(pairs_config.corpus)
-    pairs = Pairs(corpus, "test", lines=3, at_once=64)
-    batch = pairs.of(range(len(pairs)))
-    assert batch.contexts is not None
-    with torch.no_grad():
-        nll = [
-            run.model.head.nll(run.model.hidden(batch.inputs[:1], contexts=contexts)[0], batch.targets[:1]).item()
-            for contexts in (batch.contexts, torch.full_like(batch.contexts, -1))
-        ]
-    assert nll[0] + 0.5 < nll[1]  # of ten words, log 10 = 2.3 nats
-    assert evaluate(run.model, text_of(run.model, corpus, "test")) == done.test
 
 
 def test_what_pairs_cannot_have_is_refused(pairs_config: RunConfig, tmp_path: Path) -> None:
