@@ -123,15 +123,11 @@ def test_a_text_in_place_of_a_model() -> None:
     [
         ("content.jsonl", "record 1 has no text in the field 'text' .its fields are content.; name one as FILE.jsonl:"),
         ("broken.jsonl", "record 1 is not JSON"),
-        ("x" * 5000, "x' is not a corpus: choose one of"),
         ([{"input_ids": torch.ones(2, 9, dtype=torch.int64), "labels": torch.ones(9)}], "a mask or labels of another"),
-        ([{"input_ids": torch.ones(2, 9)}], r"must be token ids, whole numbers .* not float32 of shape \(9,\)"),
         (
             [{"input_ids": torch.ones(1, 9, dtype=torch.int64), "attention_mask": torch.zeros(1, 9)}],
             "no token is predi",
         ),
-        ([], "must be token ids"),
-        ([None], "must be token ids"),
     ],
 )
 def test_what_is_not_a_text(

@@ -73,16 +73,9 @@ def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
     assert all(math.isfinite(value) for value in now.values())
 
 
-def test_ids_in_any_container_and_shape() -> None:
-    model, ids = (
-        _model(),
-        torch.randint(M, (8, 12), generator=torch.Generator().manual_seed(1)),
-    )
-    expected = model_statistics(model, ids)
-    for given in (ids.numpy(), ids.tolist(), {"input_ids": ids}):
-        assert model_statistics(model, given) == expected
-    assert set(model_statistics(model, ids.reshape(1, 96))) == NAMES  # longer than the 16 tokens that the model reads
-    assert set(model_statistics(model, ids[:1])) == NAMES
+def test_one_text_that_is_longer_or_shorter_than_a_window() -> None:
+    ids = torch.randint(M, (1, 96), generator=torch.Generator().manual_seed(1))
+    assert set(model_statistics(_model(), ids)) == set(model_statistics(_model(), ids[:, :12])) == NAMES
 
 
 def test_a_text_that_cannot_be_read_is_refused_before_the_first_step() -> None:
@@ -103,10 +96,7 @@ def test_head_statistics_are_those_of_numpy() -> None:
     found = sb.head_statistics(W, b, H)
     values = torch.linalg.svdvals(W.double())
     torch.testing.assert_close(torch.from_numpy(found.weight.values), values)
-    p = values / values.sum()
     as_dict = found.to_dict()
-    assert as_dict["weight"]["entropy_rank"] == pytest.approx(float((-(p * p.log()).sum()).exp()))
-    assert as_dict["weight"]["stable_rank"] == pytest.approx(float(values.square().sum() / values[0] ** 2))
     units = nn.functional.normalize(W.double())
     cosines = (units @ units.T)[~torch.eye(70, dtype=torch.bool)]
     assert as_dict["weight"]["mean_cosine"] == pytest.approx(float(cosines.mean()))

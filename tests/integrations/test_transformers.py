@@ -24,6 +24,7 @@ from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face.headed import MODEL_TYPE
 from softmax_bottleneck.integrations.transformers import from_pretrained, output_layer, with_head
 
+from ..hugging_face.conftest import write_tokenizer
 from .conftest import GROUPED, IDS, TIED, M, d, make
 
 STARTS = [
@@ -236,17 +237,11 @@ def test_a_plain_module_in_one_line() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a head and a tokenizer, and a text."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
-
     path = tmp_path_factory.mktemp("headed")
     headed = with_head(make("qwen2"), "mos", components=3)
     _train(headed)
     headed.save_pretrained(path)
-    words = Tokenizer(WordLevel({f"w{n}": n for n in range(M)}, unk_token="w0"))
-    words.pre_tokenizer = WhitespaceSplit()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(path)
+    write_tokenizer(path)
     ids = torch.randint(M, (300,), generator=torch.Generator().manual_seed(3))
     (path / "text.txt").write_text(" ".join(f"w{n}" for n in ids.tolist()))
     return path

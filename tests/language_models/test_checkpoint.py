@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,29 +19,13 @@ from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.language_models.checkpoint import copy_weights
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
-from softmax_bottleneck.training import fit
-from softmax_bottleneck.training.config import parse
 from softmax_bottleneck.training.fit import result
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, words = tmp_path_factory.mktemp("run"), np.random.default_rng(0).integers(0, 9, size=(3, 90))
-    for split, row in zip(("train", "valid", "test"), words, strict=True):
-        (folder / f"{split}.txt").write_text(" ".join(f"w{word}" for word in row) + "\n")
-    backbone = {"name": "lstm", "embedding_size": 4, "hidden_size": 6, "layers": 1}
-    config = {
-        "corpus": str(folder),
-        "model": {"backbone": backbone, "head": {"name": "mos", "components": 2}},
-        "training": {"epochs": 1, "batch_size": 4, "bptt": 10},
-    }
-    return fit(parse(config, where="the test"), folder / "run", device="cpu").path
-
-
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
+def run(runs: dict[str, Path], tmp_path: Path) -> Path:
     """A copy that a test may damage."""
-    return shutil.copytree(finished, tmp_path / "run")
+    return shutil.copytree(runs["mos"], tmp_path / "run")
 
 
 def _seal(run: Path) -> None:
@@ -58,7 +41,7 @@ def test_it_is_read_back(run: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert loaded.path == run
     assert loaded.corpus == str(loaded.config["corpus"]["name"])
-    assert len(loaded.vocabulary) == loaded.model.head.vocab_size == 10
+    assert len(loaded.vocabulary) == loaded.model.head.vocab_size == 40
     assert not loaded.model.training
     assert loaded.model.head.weight is loaded.model.backbone.embedding.weight
     on_disk = load_file(run / "model.safetensors")
@@ -146,11 +129,11 @@ def test_a_damaged_seal(data: bytes, run: Path) -> None:
         (lambda t: t.update(extra=torch.ones(2)), "tensor 'extra' is missing or unexpected"),
         (
             lambda t: t.update({"head.bias": torch.ones(3)}),
-            r"'head\.bias' is torch.float32 of shape \(3,\), not torch.float32 of shape \(10,\)",
+            r"'head\.bias' is torch.float32 of shape \(3,\), not torch.float32 of shape \(40,\)",
         ),
         (
-            lambda t: t.update({"head.bias": torch.ones(10).half()}),
-            r"'head\.bias' is torch.float16 of shape \(10,\), not torch.float32 of shape",
+            lambda t: t.update({"head.bias": torch.ones(40).half()}),
+            r"'head\.bias' is torch.float16 of shape \(40,\), not torch.float32 of shape",
         ),
         (lambda t: t["head.bias"].fill_(torch.inf), "'head.bias' holds a number that is not finite"),
         (lambda t: t["head.bias"].fill_(torch.nan), "'head.bias' holds a number that is not finite"),
@@ -170,7 +153,7 @@ def test_weights_of_another_model(change: Callable[[dict[str, Any]], Any], messa
     [
         ("config.json", '"model": {', '"modell": {'),
         ("config.json", '"name": "mos"', '"name": "sofmax"'),
-        ("config.json", '"components": 2', '"components": "two"'),
+        ("config.json", '"components": 3', '"components": "two"'),
         ("vocabulary.json", "[", "{"),
     ],
 )

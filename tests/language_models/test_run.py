@@ -20,7 +20,6 @@ from softmax_bottleneck.language_models import ModelOnText, checkpoint
 from softmax_bottleneck.sources import open_source
 
 Matrix = NDArray[np.float64]
-HEADS = ["softmax", "moc", "mos", "sigsoftmax", "lms-plif"]
 
 
 def rows_of(source: ModelOnText, rows: int | None = None) -> Matrix:
@@ -55,15 +54,6 @@ def hidden_states(weights: Mapping[str, Matrix], ids: NDArray[np.int64]) -> Matr
     return np.array(outputs)
 
 
-def piecewise_linear(weights: Mapping[str, Matrix], x: Matrix, interval: float = 4.0) -> Matrix:
-    """Integrate the slopes from −T: np.interp inside, the end pieces' slopes outside."""
-    slopes = np.log1p(np.exp(weights["head.function.v"]))
-    knots = np.linspace(-interval, interval, slopes.size + 1)
-    values = np.append(0.0, np.cumsum(slopes * (knots[1] - knots[0])))
-    inside = np.interp(x, knots, values)
-    return inside + slopes[0] * np.minimum(x + interval, 0) + slopes[-1] * np.maximum(x - interval, 0)
-
-
 def by_hand(run: Path, ids: NDArray[np.int64]) -> Matrix:
     """The T × M log-probabilities in float64."""
     weights = {name: tensor.astype(np.float64) for name, tensor in load_file(run / "model.safetensors").items()}
@@ -74,20 +64,13 @@ def by_hand(run: Path, ids: NDArray[np.int64]) -> Matrix:
     ).reshape(len(g), -1, 5)
     output = weights.get("head.weight", weights["backbone.embedding.weight"])
     logits = projected @ output.T + weights["head.bias"]
-    if head in ("softmax", "sigsoftmax", "lms-plif"):
-        function = {
-            "softmax": lambda x: x,
-            "sigsoftmax": lambda x: 2 * x - np.log1p(np.exp(x)),
-            "lms-plif": lambda x: piecewise_linear(weights, x),
-        }[head]
-        return log_softmax(function(logits[:, 0]))
+    if head == "softmax":
+        return log_softmax(logits[:, 0])
     prior = np.exp(log_softmax(g @ weights["head.mixture.projection.weight"].T))[:, :, None]
-    if head == "moc":
-        return log_softmax((prior * projected).sum(1) @ output.T + weights["head.bias"])
     return np.asarray(np.log((prior * np.exp(log_softmax(logits))).sum(1)))
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["softmax", "mos"])
 def test_log_probabilities_are_those_of_the_model(runs: dict[str, Path], corpus_folder: Path, head: str) -> None:
     ids = corpora.load(corpus_folder).split("test")
     expected = by_hand(runs[head], ids)
@@ -101,7 +84,7 @@ def test_log_probabilities_are_those_of_the_model(runs: dict[str, Path], corpus_
     assert double.targets.tolist() == ids[1:].tolist()
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["softmax", "mos"])
 def test_blocks_change_nothing_beyond_roundoff(runs: dict[str, Path], head: str) -> None:
     source = open_source(runs[head])
     whole = rows_of(source, 419)
