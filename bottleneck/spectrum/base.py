@@ -88,8 +88,6 @@ class SpectrumMethod(ABC):
     name: ClassVar[str]
     resolution: ClassVar[float] = EPS["float64"]
     """Least error of its singular values, relative to the largest."""
-    smaller: ClassVar[tuple[str | Parameter, ...]] = (Parameter("method", "sketch"),)
-    """Advice for the error when the method does not fit in memory."""
     from_factors: ClassVar[bool] = False
     """Whether it takes the rows of a thin factor instead of those of the matrix."""
     fields: ClassVar[tuple[str, ...]]
@@ -193,7 +191,11 @@ class SpectrumMethod(ABC):
             MatrixError: when every choice failed, or for numbers whose squares leave float64's range.
         """
         norms = self._norms()
-        check_scale(norms.squared, zero=not self._has_numbers)
+        if self._has_numbers and not SMALLEST_SQUARE < norms.squared < 1 / SMALLEST_SQUARE:
+            raise MatrixError(
+                f"the matrix is too {'small' if norms.squared < 1 else 'large'} for its entries to be squared in "
+                "float64: scale it; no rank depends on the scale"
+            )
         failures = []
         for arithmetic, careful in self.arithmetic.attempts():
             try:
@@ -238,15 +240,6 @@ class Norms(NamedTuple):
     """Squared norm of the row-centred matrix."""
     residual: float = 0.0
     """Frobenius norm of the part that the values do not cover."""
-
-
-def check_scale(squared_norm: float, *, zero: bool) -> None:
-    """Refuse a matrix that is not zero and whose squared entries leave float64's range, before it is decomposed."""
-    if not zero and not SMALLEST_SQUARE < squared_norm < 1 / SMALLEST_SQUARE:
-        raise MatrixError(
-            f"the matrix is too {'small' if squared_norm < 1 else 'large'} for its entries to be squared in float64: "
-            "scale it; no rank depends on the scale"
-        )
 
 
 def certified(spectra: Spectra, norms: Norms, *, method: str, relative_error: float) -> Spectrum:

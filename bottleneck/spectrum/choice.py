@@ -74,13 +74,14 @@ class Choice:
     def error(self, allowed: int) -> MatrixError:
         """Return the error for a method that does not fit."""
         T, M = self.shape
-        advice: list[str | Parameter] = []
+        advice: list[str | Parameter] = ["use ", Parameter("method", "sketch")]
+        if self.method is Sketch:
+            advice = ["use a smaller ", Parameter("width")]
         if self.cost.largest_array <= LARGEST_INDEX:
             half = (T // 2, M)
             saves = self.method.variant(half).cost(half, self.options).memory < self.cost.memory
-            advice = ["raise ", Parameter("max_memory"), f", {'measure fewer contexts, ' if saves else ''}or "]
-        about = f"{self.over_limit(allowed)} (for a {T:,} × {M:,} matrix): "
-        return MatrixError(about, *advice, "use ", *self.method.smaller)
+            advice = ["raise ", Parameter("max_memory"), f", {'measure fewer contexts, ' if saves else ''}or ", *advice]
+        return MatrixError(f"{self.over_limit(allowed)} (for a {T:,} × {M:,} matrix): ", *advice)
 
 
 def choose(

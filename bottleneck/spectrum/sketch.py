@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import Parameter
 from .arithmetic import Arithmetic, Spectra, reflect_rows, triangle_of
 from .base import Cost, Norms, Options, SpectrumMethod
 
@@ -43,7 +42,6 @@ class Sketch(SpectrumMethod):
     fields = ("_turned_sketch", "_seen", "_basis", "_triangle", "_outside", "_merged", "_projecting")
     passes = 2
     shared = ("_turned_sketch",)
-    smaller = ("a smaller ", Parameter("width"))
 
     @classmethod
     def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
