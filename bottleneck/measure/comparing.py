@@ -17,6 +17,7 @@ from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..results.base import short_names
 from ..sources import Block, Difference, FiniteColumns, PartialSource, Source, TopK, is_several, labelled, open_sources
 from ..spectrum import effective_rank, numerical_rank
+from ..spectrum.noise import COLUMNS, ROWS, noise_of_difference
 from ..spectrum.rules import entry_roundoff
 from .comparison import Comparison, Comparisons, DifferenceRank, Example, Prediction
 from .computing import SpectrumSettings, compute_spectrum
@@ -220,6 +221,10 @@ class Pair:
         self._found: dict[str, list[NDArray[np.float64]]] = {}
         self._squares, self._cut = np.zeros(2), np.zeros(2)
         self._masked = False
+        self._inferred = any(each.assumed for each in self._eps)
+        self._every = -(-reference.shape[0] // ROWS)
+        self._columns = np.linspace(0, self._vocab - 1, min(COLUMNS, self._vocab)).astype(int)
+        self._sample: list[Matrix] = []  # of log P − log Q, if the precision of either is inferred
         self._best: tuple[list[Example], list[Example]] = ([], [])
 
     def add(self, *blocks: Block) -> None:
@@ -237,6 +242,9 @@ class Pair:
                 self._found.setdefault(name, []).append(values)
             finite = [np.where(np.isneginf(each), 0.0, each).astype(np.float64) for each in entries]
             self._squares += [float((each**2).sum()) for each in finite]
+            if self._inferred:
+                sampled = np.arange(number, number + len(P.p)) % self._every == 0
+                self._sample.append((finite[0] - finite[1])[np.ix_(sampled, self._columns)])
             self._masked |= any(bool(np.isneginf(each).any()) for each in entries)
             if targets is not None:
                 self._keep_examples(number, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
@@ -321,12 +329,15 @@ class Pair:
             for squares, each in zip(self._squares, self._eps, strict=True)
         )
         roundoff = sum(entry_roundoff(norm, each.value) for norm, each in zip(norms, self._eps, strict=True))
+        size = math.sqrt(max(self._squares) / (T * M))
+        deviation = noise_of_difference(np.concatenate(self._sample), size=size, eps=eps) if self._sample else 0.0
+        shown = deviation * (math.sqrt(T) + math.sqrt(M))
         rank = numerical_rank(
             spectrum.centered,
             shape=shape,
             eps=eps,
             floor=max(spectrum.centered_error, roundoff),
-            noise=math.hypot(*(each.noise_norm(shape) for each in self._eps)),
+            noise=max(math.hypot(*(each.noise_norm(shape) for each in self._eps)), shown),
             residual=spectrum.residual,
         )
         most = min(each for each in (T, M - 1, matrix.bound.centered) if each is not None)

@@ -28,6 +28,8 @@ matrix itself."""
 COARSER = 16.0
 """Step of a rounding that is coarser than a type, in units of its eps times the entries: what computes in the type,
 such as log-softmax, adds errors of a few."""
+FILLED, EMPTY = 0.9, 0.02
+"""The singular value at this share of all is larger than this share of the noise's largest, if noise fills all."""
 LOOSE = 1.3
 """The same ratio to an estimate of that value from above, beyond which the residual cannot count as noise."""
 STEPS, BLOCK = 12, 6
@@ -93,7 +95,7 @@ class NoiseFloor:
     """Whether it is the noise of the entries, or the roundoff of this decomposition, below which there may be less."""
 
 
-def noise_floor(sample: Rows) -> NoiseFloor | None:
+def noise_floor(sample: Rows, *, largest: float = LARGEST) -> NoiseFloor | None:
     r"""Return the floor of noise that a sample of a matrix shows, or ``None`` if its singular values decay to the end.
 
     Rounding errors are nearly independent, and independent errors of symmetric distribution are as likely with any
@@ -106,6 +108,7 @@ def noise_floor(sample: Rows) -> NoiseFloor | None:
 
     Args:
         sample: (n, m), finite, without copies of rows or columns, whose errors are copies too.
+        largest: largest noise, relative to the entries.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -115,7 +118,7 @@ def noise_floor(sample: Rows) -> NoiseFloor | None:
     """
     if sample.shape[1] > FIRST and len(sample) > FIRST:
         some = np.linspace(0, sample.shape[1] - 1, FIRST).astype(int)
-        first = noise_floor(sample[: 2 * FIRST, some])
+        first = noise_floor(sample[: 2 * FIRST, some], largest=largest)
         if first is not None and first.directions < FIRST // 2:
             return first
     if min(sample.shape) <= FEWEST + 1:
@@ -158,12 +161,12 @@ def noise_floor(sample: Rows) -> NoiseFloor | None:
     while places[found] < last and not is_noise(places[found]):
         signal, found = found, min(len(places) - 1, found + 1 + found // 6)
     low = places[bisected(signal, found)]
-    largest = LARGEST * float(np.sqrt(np.mean(centered**2)))
-    if values[low] > largest * norms[low]:  # a direction of a few entries, whose signs are any
+    most_noise = largest * float(np.sqrt(np.mean(centered**2))) * norms
+    if values[low] > most_noise[low]:  # a direction of a few entries, whose signs are any
         low = places[bisected(found, len(places) - 1)]
     if values[low] <= arithmetic:
         return NoiseFloor(float(arithmetic / norms[0]), low, resolved=False)
-    return NoiseFloor(float(values[low] / norms[low]), low) if values[low] <= largest * norms[low] else None
+    return NoiseFloor(float(values[low] / norms[low]), low) if values[low] <= most_noise[low] else None
 
 
 def _norms_behind(vectors: Rows, values: Rows) -> Rows:
@@ -204,6 +207,28 @@ def find_rounding(sample: Rows, *, eps: float) -> tuple[Rounding | None, NoiseFl
     bits = math.log2(max(float(spread), step) / step)
     dtype = next((name for name, most in BITS.items() if bits <= most), None)
     return Rounding(math.ldexp(step, exponent), 1.0, dtype), scaled
+
+
+def noise_of_difference(sample: Rows, *, size: float, eps: float) -> float:
+    """Return the standard deviation of the noise that A − B shows, if it is coarser than their types; 0 for none.
+
+    What A and B share leaves with their difference, and their errors stay. Noise fills all directions, as the error of
+    a model of lower rank does not.
+
+    Args:
+        sample: (n, m) finite entries of A − B.
+        size: root mean square of the entries of A and B: noise is as large as that of a rounding to bfloat16 at most.
+        eps: roundoff of the types.
+    """
+    varied = sample[different(sample)][:, different(sample.T)]
+    scale = float(np.sqrt(np.mean(varied**2)))
+    floor = noise_floor(varied, largest=max(LARGEST, size * 2.0**-7 / scale)) if scale else None
+    if floor is None or math.sqrt(12) * floor.deviation <= COARSER * eps * size:
+        return 0.0
+    centered = varied - varied.mean(1, keepdims=True)
+    values = np.linalg.svd(centered - centered.mean(0), compute_uv=False)
+    filled = values[int(FILLED * (min(varied.shape) - 1))]
+    return floor.deviation if filled > EMPTY * values[floor.directions] else 0.0
 
 
 def different(rows: Rows) -> NDArray[np.bool_]:

@@ -154,6 +154,17 @@ def test_rounding_changes_less_than_the_roundoff_says(dtype: str) -> None:
     assert rounded["kl"].roundoff < 300 * abs(rounded["kl"].value - exact["kl"].value)
 
 
+@pytest.mark.parametrize("directions", [40, 150])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_rounding_before_normalization_hides_the_rank_of_a_difference(dtype: str, directions: int) -> None:
+    rng = np.random.default_rng(4)
+    logits = 3 * rng.standard_normal((150, directions)) @ rng.standard_normal((directions, 200)) / directions**0.5
+    change = 0.05 * rng.standard_normal((150, 3)) @ rng.standard_normal((3, 200))
+    single = (normalized(each.astype(dtype)).astype("float32") for each in (logits, logits + change))
+    rank = compare(*single).difference.rank
+    assert (rank.low, rank.high) == ((3, 3) if dtype == "float32" else (3, 150))
+
+
 def test_llama_cpp_definitions() -> None:
     """Its loop of tools/perplexity/perplexity.cpp, term by term."""
     rng = np.random.default_rng(3)
