@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.integrations import TransformersCallback, model_statistics
@@ -58,8 +56,6 @@ def test_the_callback(model: Any, device: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"precise": True}, {"dtype": "bfloat16"}], ids=str)
 def test_a_saved_model(options: dict[str, Any], model: Any, tmp_path: Path, device: str) -> None:
     model.save_pretrained(tmp_path)
-    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(M)}, unk_token="w0"))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path)
     ids = torch.randint(M, (200,))
     expected, found = (sb.rank(tmp_path, data=ids, device=where, **options) for where in ("cpu", device))
     assert found.rank.value == expected.rank.value

@@ -232,21 +232,6 @@ def test_a_number_that_is_not_finite_or_absurd(tmp_path: Path, configure: Config
         assert contents(run) == contents(whole.path)
 
 
-def test_a_later_fault_leaves_the_best_weights(
-    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, run = configure(), tmp_path / "run"
-    with monkeypatch.context() as patch:
-        _break(patch, loop, "mean_nll", 1, lambda loss: math.inf)
-        text = r"the validation loss became inf at step 26;.* --set initial=.* starts from its best weights$"
-        with pytest.raises(TrainingError, match=text):
-            train(config, run)
-    with pytest.raises(RunError, match="is not finished"):
-        checkpoint.load(run)
-    again = train(config.model_copy(update={"initial": str(run)}), tmp_path / "again")
-    assert again.valid_perplexity <= rows_of(run)[0]["valid_perplexity"]
-
-
 def test_a_full_disk_loses_nothing(tmp_path: Path, configure: Configure) -> None:
     train(configure(epochs=1), tmp_path / "whole")
     fsync = os.fsync

@@ -12,7 +12,7 @@ import pytest
 
 from softmax_bottleneck import checkpoint, heads
 from softmax_bottleneck.language_models.model import LanguageModel
-from softmax_bottleneck.training import PRESETS, RunConfig, override
+from softmax_bottleneck.training import PRESETS, RunConfig
 from softmax_bottleneck.training.config import parse
 from softmax_bottleneck.training.presets import Preset, find
 
@@ -64,14 +64,6 @@ def test_the_papers_sizes(name: str) -> None:
     assert round(parameters / 1e6, len(str(PUBLISHED[name]).partition(".")[2])) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("family", ["ptb", "ptb-small"])
-def test_mixtures_by_their_softmaxes_differ_in_nothing_else(family: str) -> None:
-    components = (1, 3, 5, 10, 15, 20)
-    configs = [find(f"{family}-mos-k{k}").config for k in components]
-    assert [config.model.head.settings["components"] for config in configs] == list(components)
-    assert len({config.replace(model={"head": {"components": 2}}).model_dump_json() for config in configs}) == 1
-
-
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.initial])
 def test_what_starts_from_another_has_its_model(name: str) -> None:
     own, other = (find(each).config for each in (name, find(name).initial))
@@ -81,22 +73,6 @@ def test_what_starts_from_another_has_its_model(name: str) -> None:
         for config in (own, other)
     ]
     assert shapes[0] == shapes[1]
-
-
-@pytest.mark.parametrize(("name", "rate", "dropout"), [("ptb-gss", 20.0, 0.3), ("wt2-lms-plif", 30.0, 0.2)])
-def test_the_studys_settings(name: str, rate: float, dropout: float) -> None:
-    """Parthiban et al. 2021, table 6 of their supplement; the decay is of all weights."""
-    config = find(name).config
-    training, model = config.training, LanguageModel(config.model, vocab_size=20)
-    assert (training.optimizer.learning_rate, config.model.backbone.settings["dropout_hidden"]) == (rate, dropout)
-    assert (training.averaging.start, training.averaging.interval) == ("non-monotone", 5)
-    assert override(config, ["training.averaging.start=epoch"]).training.averaging.epoch == 200
-    if name == "ptb-gss":
-        assert (model.head.settings["c"], model.head.settings["k"]) == (-1.5, 2.5)
-    else:
-        (slopes,) = model.head.parameter_settings()
-        assert rate * slopes.learning_rate_factor == pytest.approx(0.02)
-    assert (training.optimizer.weight_decay, training.optimizer.decayed) == (1.2e-6, "all")
 
 
 def test_the_page_has_what_every_preset_of_the_papers_expects() -> None:

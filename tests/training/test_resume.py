@@ -21,7 +21,7 @@ import torch
 from softmax_bottleneck.core.files import only_process
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_models.checkpoint import copy_weights, load
-from softmax_bottleneck.training import RunConfig, finetuning, fit, loop
+from softmax_bottleneck.training import RunConfig, finetuning, loop
 from softmax_bottleneck.training.optimizer import learning_rate
 
 from .conftest import AWD, Configure, Lines, contents, rows_of, train
@@ -287,13 +287,8 @@ def test_a_cosine_schedule_is_not_and_says_so(tmp_path: Path, configure: Configu
     config = load(run).config
     assert (config["extended_from"], config["training"]["epochs"]) == ([2], 3)
     *rows, _ = rows_of(run)
-    assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert done.steps == rows[-1]["step"] == first.steps * 3 // 2
     for row, steps in ((rows[1], first.steps), (rows[2], done.steps)):
-        rate = learning_rate(configure().training.optimizer, step=row["step"] - 1, steps=steps)
-        assert row["learning_rate"] == rate
-    with pytest.raises(RunError, match=r"different configuration: training\.epochs \(was 3, now 2\)"):
-        train(configure(epochs=2), run)
-    copy = copy_weights(run, tmp_path / "copy")
+        assert row["learning_rate"] == learning_rate(configure().training.optimizer, step=row["step"] - 1, steps=steps)
     with pytest.raises(RunError, match=r"has no state of its training, so more epochs cannot follow"):
-        fit(configure(epochs=4), copy, device="cpu")
+        train(configure(epochs=4), copy_weights(run, tmp_path / "copy"))

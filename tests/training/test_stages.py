@@ -220,15 +220,14 @@ def _limit_memory(monkeypatch: pytest.MonkeyPatch, *, step: int) -> None:
     monkeypatch.setattr(loop, "accumulate", limited)
 
 
-def test_out_of_memory_names_the_remedy_and_it_helps(
-    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _limit_memory(monkeypatch, step=7)
-    text = r"out of memory at step 7; the saved state is in .*set training\.micro_batch_size=2.* adds their gradients$"
-    with pytest.raises(TrainingError, match=text):
-        train(configure(dropout=0.0), tmp_path)
-    assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
-    train(configure(dropout=0.0, micro_batch_size=2), tmp_path)
+def test_out_of_memory_names_the_remedy_and_it_helps(tmp_path: Path, configure: Configure) -> None:
+    config, text = configure(dropout=0.0), r"^out of memory at step 7; .*set training\.micro_batch_size=2.* gradients$"
+    with pytest.MonkeyPatch.context() as patch:
+        _limit_memory(patch, step=7)
+        with pytest.raises(TrainingError, match=text):
+            train(config, tmp_path)
+        assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
+        train(config.replace(training={"micro_batch_size": 2}), tmp_path)
     assert finetuning(tmp_path).training.micro_batch_size == 2  # what helped is not forgotten
 
 
