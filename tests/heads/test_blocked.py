@@ -1,4 +1,4 @@
-"""The block-by-block loss itself, at the places where digits could be lost."""
+"""The block-by-block loss, at the places where digits could be lost, and against whole distributions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from softmax_bottleneck import heads
+from softmax_bottleneck.heads import Head, blocked
 from softmax_bottleneck.heads.blocked import blocked_loss
 from softmax_bottleneck.heads.scores import Factors, Scores
+from softmax_bottleneck.synthetic.dirichlet import sample_dirichlet_log_probs
 
 
 def _mixture_nll(
@@ -68,3 +72,107 @@ def test_inputs_need_not_be_contiguous() -> None:
         return [loss, *torch.autograd.grad(loss, [contexts, weight])]
 
     torch.testing.assert_close(outcomes(False), outcomes(True), rtol=1e-14, atol=1e-16)
+
+
+SETTINGS = {"lms-plif": {"knots": 50}, "mos-plif": {"knots": 50}}
+SINGLE_LAYER = [name for name in heads.REGISTRY if "layer_sizes" not in heads.parameters(name)]
+
+
+def _problem(name: str, *, bias: bool, scale: float = 1.0) -> tuple[Head, Tensor, Tensor]:
+    torch.manual_seed(0)
+    head = heads.build(name, hidden_size=6, vocab_size=23, embedding_size=4, bias=bias, **SETTINGS.get(name, {}))
+    head = head.double()
+    with torch.no_grad():
+        head.weight.mul_(scale)
+    targets = sample_dirichlet_log_probs(9, 23, 0.3, torch.Generator().manual_seed(1), dtype=torch.float64).exp()
+    return head, torch.randn(9, 6, dtype=torch.float64, requires_grad=True), targets
+
+
+def _outcomes(loss: Tensor, head: Head, hidden: Tensor) -> list[Tensor]:
+    """The loss, and gradients for which each row weighs differently."""
+    upstream = torch.linspace(-1, 2, 9, dtype=loss.dtype) if loss.ndim else torch.ones_like(loss)
+    inputs = [hidden, *head.parameters()]
+    return [loss.detach(), *torch.autograd.grad(loss, inputs, upstream, materialize_grads=True, allow_unused=True)]
+
+
+def _plain(head: Head, hidden: Tensor, targets: Tensor, reduction: str = "none") -> list[Tensor]:
+    loss = -(targets * head.log_prob(hidden)).sum(1)
+    return _outcomes(loss if reduction == "none" else loss.sum(), head, hidden)
+
+
+def _ours(head: Head, hidden: Tensor, targets: Tensor, reduction: Any = "none") -> list[Tensor]:
+    return _outcomes(blocked_loss(head.scores(hidden), targets, reduction=reduction), head, hidden)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("name", "scale"), [*((name, 1.0) for name in SINGLE_LAYER), ("mos", 4e3), ("softmax", 4e3), ("sigsoftmax", 4e3)]
+)
+def test_loss_and_gradients_are_those_of_log_prob(name: str, scale: float, bias: bool, reduction: Any) -> None:
+    """Also with logits of thousands, where Q is zero in floating point and P* is not."""
+    head, hidden, targets = _problem(name, bias=bias, scale=scale)
+    expected = _plain(head, hidden, targets, reduction)
+    assert scale == 1 or float(expected[0].max()) > 745  # −log of the smallest float64
+    torch.testing.assert_close(_ours(head, hidden, targets, reduction), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_mixtures_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, hidden, targets = _problem("mos", bias=True)
+    expected = _plain(head, hidden, targets)
+    monkeypatch.setattr(blocked, "MIXTURE_BYTES", 2 * 15 * 23 * 8)
+    torch.testing.assert_close(_ours(head, hidden, targets), expected, rtol=1e-9, atol=1e-12)
+
+
+def _certain(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.zeros_like(targets).scatter_(1, head.log_prob(hidden).argmax(1, keepdim=True), 1.0)
+
+
+@pytest.mark.parametrize("name", ["softmax", "mos", "lms-plif", "lms-net", "sigsoftmax", "mos-plif"])
+def test_no_product_is_taken_with_subnormal_numbers(name: str) -> None:
+    """It would take a hundred times as long on a CPU; probabilities of confident models are full of them."""
+    head, hidden, targets = (each.float() for each in _problem(name, bias=True, scale=600.0))
+    certain = _certain(head, hidden, targets)  # or mixtures would be taken in log space
+    factors: list[Tensor] = []
+
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if call.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm):
+                factors.extend(argument.clone() for argument in args if isinstance(argument, Tensor))
+            return call(*args, **(kwargs or {}))
+
+    with Products():
+        _ours(head, hidden.detach().requires_grad_(), certain, "sum")
+    gradients = [factor for factor in factors if 23 in factor.shape and factor.shape != head.weight.shape[::-1]]
+    assert len(gradients) >= 2
+    smallest = torch.finfo(torch.float32).tiny
+    assert not any(((gradient != 0) & (gradient.abs() < smallest)).any() for gradient in gradients)
+
+
+def test_float32_is_as_exact_as_the_plain_formula() -> None:
+    exact, hidden, targets = _problem("softmax", bias=False)
+    truth = _plain(exact, hidden, targets)
+    head, hidden, targets = exact.float(), hidden.detach().float().requires_grad_(), targets.float()
+    for true, usual, found in zip(truth, _plain(head, hidden, targets), _ours(head, hidden, targets), strict=True):
+        slack = 4 * torch.finfo(torch.float32).eps * float(true.abs().max())
+        assert float((found - true).abs().max()) <= float((usual - true).abs().max()) + slack
+
+
+def test_no_tensor_of_all_components() -> None:
+    """Neither T × M × K, nor anything larger than P* or a block."""
+    contexts, vocab = 70, 8000
+    head = heads.build("mos", hidden_size=6, vocab_size=vocab, embedding_size=4)
+    hidden, targets = torch.randn(contexts, 6, requires_grad=True), torch.full((contexts, vocab), 1 / vocab)
+    largest = 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = call(*args, **(kwargs or {}))
+            largest = max(largest, result.numel() if isinstance(result, Tensor) else 0)
+            return result
+
+    with Largest():
+        blocked_loss(head.scores(hidden), targets, reduction="sum").backward()
+    assert largest <= max(blocked.MIXTURE_BYTES // 4, contexts * vocab)
