@@ -19,25 +19,15 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from ..core.files import kind_of, open_file
+from ..core.files import exists, kind_of, open_file
 from ..errors import SourceError
 from ..language_models.checkpoint import CONFIG
-from ..spectrum.blocks import WHOLE, check_untyped, type_name
-from .file_rows import UNREADABLE, FileRows, unreadable
+from ..spectrum.blocks import check_untyped
+from .file_rows import UNREADABLE, FileRows, check_size, unreadable
 from .mat_files import read_hdf5, read_mat
-from .sizes import check_size
 
-CONVERT = {
-    ".pkl": "np.save('matrix.npy', np.asarray(pickle.load(open('{path}', 'rb'))))",
-    ".pickle": "np.save('matrix.npy', np.asarray(pickle.load(open('{path}', 'rb'))))",
-    ".joblib": "np.save('matrix.npy', np.asarray(joblib.load('{path}')))",
-    ".feather": "np.save('matrix.npy', pd.read_feather('{path}').to_numpy())",
-    ".xlsx": "np.save('matrix.npy', pd.read_excel('{path}', header=None).to_numpy())",
-    ".json": "np.save('matrix.npy', np.asarray(json.load(open('{path}'))))",
-    ".gz": "np.save('matrix.npy', np.loadtxt('{path}', delimiter=','))",
-    ".arrow": "np.save('matrix.npy', pa.ipc.open_file('{path}').read_pandas().to_numpy())",
-}
-"""Suffixes of other files that hold matrices → the line of Python that converts one."""
+NOT_READ = (".pkl", ".pickle", ".joblib", ".feather", ".xlsx", ".json", ".gz", ".arrow")
+"""Suffixes of other files that hold matrices."""
 
 FEWEST_ROWS = 10
 """Rows of a table whose first column can look like an index."""
@@ -67,9 +57,8 @@ def read_arrays(path: Path) -> Mapping[str, Any]:
         raise SourceError(f"{path} is {kind}, not a file: give a file")
     if not path.is_file():
         raise SourceError(f"the file {path} does not exist; check its name")
-    if suffix in CONVERT:
-        line = CONVERT[suffix].format(path=path)
-        raise SourceError(f"{path}: {suffix} files are not read; convert it in Python by: {line}")
+    if suffix in NOT_READ:
+        raise SourceError(f"{path}: {suffix} files are not read; load its array in Python, and save that by numpy.save")
     if suffix not in READERS:
         raise SourceError(f"{path} must be a file of arrays: {', '.join(READERS)}")
     try:
@@ -81,16 +70,14 @@ def read_arrays(path: Path) -> Mapping[str, Any]:
         raise unreadable(path, error) from error
 
 
-def read_array(path: Path, name: str | None = None) -> Any:
-    """Return one array of a file, (T, M); see `read_arrays`.
-
-    Args:
-        path: the file.
-        name: name of the array; by default the only one, or the only one of two dimensions.
+def read_array(place: str) -> Any:
+    """Return the array FILE, (T, M), or FILE:NAME; without a name the only array, or the only one of two dimensions.
 
     Raises:
         SourceError: as `read_arrays`, and for a name that is missing or needed.
     """
+    file, _, given = place.rpartition(":")
+    path, name = (Path(place), None) if not file or exists(Path(place)) else (Path(file), given)
     arrays = read_arrays(path)
     if name is None:
         matrices = [key for key in arrays if len(arrays) == 1 or getattr(arrays[key], "ndim", 0) == 2]
@@ -187,6 +174,8 @@ def _csv(path: Path) -> Mapping[str, Any]:
     A header is a first line that is not all numbers, or that counts the columns from 0; over an index it begins empty.
     Lines before it that begin with # are comments. The second line tells the delimiter and the decimal mark.
     """
+    import pandas as pd
+
     with open_file(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as file:
         lines = ((number, line) for number, line in enumerate(file) if line.strip() and not line.startswith("#"))
         first_lines = [*itertools.islice(lines, 2)]
@@ -221,7 +210,7 @@ def _csv(path: Path) -> Mapping[str, Any]:
             )
         except ValueError as error:
             raise ValueError(str(error).partition("; use `usecols`")[0]) from error
-    return {"table": _of_tokens(path, _as_written(table), first[is_indexed:] if has_header else [])}
+    return {"table": pd.DataFrame(_as_written(table), columns=first[is_indexed:] if has_header else None)}
 
 
 def _delimiter(line: str, default: str) -> tuple[str | None, str]:
@@ -242,41 +231,25 @@ def _fields(line: str, delimiter: str | None) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter or " ", skipinitialspace=True), [])
 
 
-def _of_tokens(path: Path, table: NDArray[Any], names: Sequence[str]) -> NDArray[Any]:
-    """Return a table, unless a column or the first row looks like ids: they would be measured as a token or context."""
+def check_table(table: NDArray[Any], columns: Sequence[Any], name: str) -> None:
+    """Refuse a column, or a first row, that looks like ids or targets: it would be measured as a token or a context."""
     top = table[:FEWEST_ROWS]
-    whole = top == np.rint(top)
-    if len(table) < FEWEST_ROWS or whole.all():
-        return table
+    if table.dtype.kind not in "fiu" or len(top) < FEWEST_ROWS or (whole := top == np.rint(top)).all():
+        return
     for number in np.flatnonzero(whole.all(0)).tolist():
         column = table[:, number]
-        if (column == column[0]).all() or (column != np.rint(column)).any():
-            continue
-        name = f", {names[number]}," if names else ""
-        raise _not_a_token(f"{path}: column {number}{name}", "save the matrix by np.save")
+        if (column != column[0]).any() and (column == np.rint(column)).all():
+            label = f", {columns[number]}," if isinstance(columns[number], str) else ""
+            raise SourceError(
+                f"{name}: column {number}{label} holds whole numbers and others do not, as an index or a target does, "
+                "and would be measured as a token: leave it out, or give the array alone, as np.save writes it, to "
+                "keep it"
+            )
     if whole[0].all() and not whole[1:].all(1).any() and len(np.unique(table[0])) == table.shape[1] > 1:
         raise SourceError(
-            f"{path}: the first line holds another whole number in every column, as a header of token ids does, and "
-            "would be measured as a context: leave it out, or save the matrix by np.save to keep it"
+            f"{name}: the first line holds another whole number in every column, as a header of token ids does, and "
+            "would be measured as a context: leave it out, or give the array alone, as np.save writes it, to keep it"
         )
-    return table
-
-
-def check_columns(table: Any, name: str) -> None:
-    """Refuse a data frame of real numbers with a column of whole numbers: an index or a target, no token."""
-    if not (hasattr(table, "columns") and hasattr(table, "dtypes")):
-        return
-    whole = [key for key, dtype in zip(table.columns, table.dtypes, strict=True) if type_name(dtype) == WHOLE]
-    for key in whole if len(whole) < len(table.columns) else ():
-        if len(np.unique(np.asarray(table[key]))) > 1:
-            raise _not_a_token(f"{name}: column {key!r}", "give the frame's array, frame.to_numpy(),")
-
-
-def _not_a_token(column: str, remedy: str) -> SourceError:
-    return SourceError(
-        f"{column} holds whole numbers and others do not, as an index or a target does, and would be measured as a "
-        f"token: leave it out, or {remedy} to keep it"
-    )
 
 
 def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
@@ -299,16 +272,7 @@ def _parquet(path: Path) -> Mapping[str, Any]:
 
     about = pyarrow.parquet.read_metadata(path)
     check_size((about.num_rows, about.num_columns), 8, stored=path.stat().st_size, what=str(path), whole=True)
-    columns = pyarrow.parquet.read_table(path)
-    index = [name for name in (columns.schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
-    columns = columns.drop_columns(index)
-    arrays = [np.asarray(column) for column in columns.columns]
-    table = np.column_stack(arrays)
-    if table.dtype.kind not in "fiu":
-        raise ValueError("its columns are not all numbers")
-    table = _of_tokens(path, table, columns.column_names)
-    several = len({array.dtype for array in arrays if array.dtype.kind == "f"}) > 1
-    return {"table": pd.DataFrame(dict(enumerate(arrays))) if several else table}  # the least precise type counts
+    return {"table": pd.read_parquet(path)}
 
 
 READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {

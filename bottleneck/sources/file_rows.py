@@ -1,15 +1,18 @@
-"""Rows of a matrix in a file, read on demand."""
+"""Rows of a matrix in a file, read on demand, and the size of a matrix against the bytes that it is stored in."""
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable
 from csv import Error as CsvError
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 from safetensors import SafetensorError
 
+from ..core.machine import free_memory
 from ..errors import SourceError, first_line
 from ..spectrum.files import DAMAGE
 
@@ -17,6 +20,8 @@ UNREADABLE = (*DAMAGE, SafetensorError, pickle.UnpicklingError, CsvError, System
 """What the readers raise for a damaged file; h5py's locks and old files of torch raise the last two."""
 LONGEST = 120
 """Characters of a reader's message that are shown: some quote the whole line."""
+ALWAYS, PACKED = 1 << 30, 1000
+"""Bytes that any matrix may have, and the most for each stored byte: zlib's limit is 1,032."""
 
 
 @final
@@ -29,11 +34,10 @@ class FileRows:
         path: the file.
         shape: shape of the array.
         read: returns some rows; it may raise `UNREADABLE`.
-        nbytes: bytes that stay in memory.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, ...], read: Callable[[slice], Any], *, nbytes: int = 0) -> None:
-        self.shape, self.ndim, self.nbytes = shape, len(shape), nbytes
+    def __init__(self, path: Path, shape: tuple[int, ...], read: Callable[[slice], Any]) -> None:
+        self.shape, self.ndim = shape, len(shape)
         self._path, self._read, self._state = path, read, _state(path)
 
     def __getitem__(self, rows: slice) -> Any:
@@ -64,3 +68,36 @@ def _state(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def largest(stored: int) -> int:
+    """Return the most bytes that ``stored`` bytes may hold."""
+    return max(ALWAYS, PACKED * stored)
+
+
+def check_size(shape: tuple[int, ...], itemsize: int, *, stored: int, what: str, whole: bool = False) -> None:
+    """Refuse a matrix that is far larger than what it is stored in, or than memory if it is read as a whole.
+
+    Raises:
+        SourceError: with both sizes.
+    """
+    declared = math.prod(map(int, shape)) * itemsize
+    if declared > largest(stored):
+        raise SourceError(
+            f"{what} takes {declared / 2**30:,.1f} GiB, and only {stored:,} bytes of it are stored: it repeats a few "
+            "numbers or is damaged; save all of its entries"
+        )
+    if whole and declared > (free := free_memory()):
+        raise SourceError(
+            f"{what} takes {declared / 2**30:,.1f} GiB, is read as a whole, and {free / 2**30:.1f} GiB are free: save "
+            "it as .npy, which is read row by row"
+        )
+
+
+def check_strides(matrix: Any, what: str) -> None:
+    """Refuse an array or tensor whose strides make far more entries than its memory holds."""
+    if isinstance(matrix, np.ndarray):
+        low, high = np.lib.array_utils.byte_bounds(matrix)
+        check_size(matrix.shape, matrix.dtype.itemsize, stored=high - low, what=what)
+    elif hasattr(matrix, "untyped_storage"):
+        check_size(matrix.shape, matrix.element_size(), stored=matrix.untyped_storage().nbytes(), what=what)

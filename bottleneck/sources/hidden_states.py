@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -68,8 +69,8 @@ def open_states(
     Raises:
         SourceError: for a file that cannot be read, or an array of another shape.
     """
-    weight = floats(read_place(head), "W, (M, d)", 2).float()
-    b = None if bias is None else floats(read_place(bias), "the bias, (M,)", 1).float()
+    weight = floats(read_array(head), "W, (M, d)", 2).float()
+    b = None if bias is None else floats(read_array(bias), "the bias, (M,)", 1).float()
     if b is not None and len(b) != len(weight):
         raise SourceError(f"the bias {bias} has {len(b):,} entries, and W has {len(weight):,} rows")
     layer = Softmax.of(weight, b, scale=1.0 if scale is None else scale, soft_cap=softcap)
@@ -95,15 +96,10 @@ def open_states(
     return given
 
 
-def read_place(place: str) -> Any:
-    """Return the array FILE or FILE:NAME."""
-    file, _, name = place.rpartition(":")
-    return read_array(Path(place)) if Path(place).exists() or not file else read_array(Path(file), name)
-
-
 def floats(array: Any, what: str, *dimensions: int) -> Tensor:
     """Return a whole array of real numbers as a tensor."""
-    tensor = torch.as_tensor(array[0 : array.shape[0]])
+    rows = array[0 : array.shape[0]]
+    tensor = rows if isinstance(rows, Tensor) else torch.as_tensor(np.asarray(rows))
     if not tensor.is_floating_point() or tensor.ndim not in dimensions or not len(tensor):
         raise SourceError(
             f"{what}, must be real numbers in this shape, not {tensor.dtype} of shape {tuple(tensor.shape)}"
@@ -114,7 +110,7 @@ def floats(array: Any, what: str, *dimensions: int) -> Tensor:
 def _texts(place: str, size: int) -> list[StatesOfText]:
     """Return the hidden states in a file, and its token ids if it has them; a batch (B, T, d) is B texts."""
     arrays = read_arrays(Path(place)) if Path(place).exists() else {}
-    states = floats(arrays[STATES] if STATES in arrays else read_place(place), f"hidden states, (T, {size})", 2, 3)
+    states = floats(arrays[STATES] if STATES in arrays else read_array(place), f"hidden states, (T, {size})", 2, 3)
     if states.shape[-1] != size:
         raise SourceError(f"the states in {place} have {states.shape[-1]:,} dimensions, and W has {size:,} columns")
     ids = torch.as_tensor(arrays[IDS][0 : arrays[IDS].shape[0]]) if IDS in arrays else None
@@ -140,7 +136,7 @@ def _texts(place: str, size: int) -> list[StatesOfText]:
 
 def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
     """Return the final norm whose weight is at a place."""
-    weight = floats(read_place(place), f"the weight of a norm, ({size},)", 1).float()
+    weight = floats(read_array(place), f"the weight of a norm, ({size},)", 1).float()
     if len(weight) != size:
         raise SourceError(f"the norm {place} has {len(weight):,} weights, and W has {size:,} columns")
     file, _, name = place.rpartition(":")

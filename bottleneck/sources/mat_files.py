@@ -16,8 +16,7 @@ import numpy as np
 
 from ..core.files import open_file
 from ..errors import SourceError
-from .file_rows import UNREADABLE, FileRows, unreadable
-from .sizes import ALWAYS, PACKED, check_size, largest
+from .file_rows import ALWAYS, PACKED, UNREADABLE, FileRows, check_size, largest, unreadable
 
 DEFLATE = 1
 """Number of zlib's filter in HDF5."""

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -23,10 +22,9 @@ from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
-from .array_files import CONVERT, READERS, check_columns, read_array
-from .file_rows import FileRows
+from .array_files import NOT_READ, READERS, check_table, read_array
+from .file_rows import check_strides
 from .opening import Kind
-from .sizes import check_strides
 from .spool import Spool
 
 logger = logging.getLogger(__name__)
@@ -39,9 +37,7 @@ FIRST_ROWS, PEAK = 64, 0.9
 token has nearly all of it, its logit may be 0 by a shift."""
 READ_AGAIN = 1 << 24
 """Most entries of a matrix that is read again for a better message."""
-_FILE = re.compile(
-    rf"(?P<file>.+({'|'.join(map(re.escape, (*READERS, *CONVERT)))}))(:(?P<tensor>[^:]+))?", re.IGNORECASE | re.DOTALL
-)
+_FILE = re.compile(rf"(.+({'|'.join(map(re.escape, (*READERS, *NOT_READ)))}))(:[^:]+)?", re.IGNORECASE | re.DOTALL)
 
 
 @final
@@ -71,7 +67,6 @@ class MatrixSource(Source):
         if kind not in KINDS:
             raise SourceError(f"unknown kind {kind!r}; a matrix is one of {', '.join(KINDS)}")
         check_dense(matrix, path)
-        check_columns(matrix, path)
         check_shape(tuple(matrix.shape), path)
         check_strides(matrix, path)
         try:
@@ -79,12 +74,15 @@ class MatrixSource(Source):
         except TypeError:  # what has a shape and no slices
             matrix = as_array(matrix)
             first = matrix[:1]
+        self._native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
+        if hasattr(matrix, "columns"):
+            columns, matrix = list(matrix.columns), np.asarray(matrix)
+            check_table(matrix, columns, path)
         self._matrix, self._kind, self._path = matrix, kind, path
         self._native_dtypes: set[str] = set()  # types of the blocks that the matrix was made from
         if inspection is not None:
             self._inspection = inspection
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
-        self._native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
         self.description = {"path": path, "kind": kind, "head": None, "corpus": None, "split": None}
 
     @cached_property
@@ -114,7 +112,7 @@ class MatrixSource(Source):
     @property
     def cost(self) -> Cost:
         """The bytes of a matrix in memory; the rows of a file are read block by block."""
-        return Cost(0.0, self._matrix.nbytes if isinstance(self._matrix, np.ndarray | FileRows) else 0)
+        return Cost(0.0, self._matrix.nbytes if isinstance(self._matrix, np.ndarray) else 0)
 
     def prepare(self, progress: Progress = SILENT) -> None:
         """Inspect the entries, unless that is done, and check that the first row is what it should be."""
@@ -221,20 +219,18 @@ class MatrixSource(Source):
         )
 
 
-def open_matrix(name: str | Path, *, tensor: str | None = None, kind: str = "log-probs") -> MatrixSource:
-    """Open a file that holds a matrix.
+def open_matrix(name: str, *, kind: str = "log-probs") -> MatrixSource:
+    """Open a matrix in a file.
 
     Args:
-        name: a file with a suffix of `READERS`; only rows of ``.npy``, ``.safetensors`` and HDF5 files are read on
-            demand.
-        tensor: name of the array, for a file that holds several.
+        name: FILE, or FILE:NAME for a file of several arrays, with a suffix of `READERS`; only rows of ``.npy``,
+            ``.safetensors`` and HDF5 files are read on demand.
         kind: see `MatrixSource`.
 
     Raises:
         SourceError: for a file that is missing or damaged, holds objects, or holds several matrices and none is named.
     """
-    path = f"{name}:{tensor}" if tensor else str(name)
-    return MatrixSource(read_array(Path(name), tensor), kind=kind, path=path)
+    return MatrixSource(read_array(name), kind=kind, path=name)
 
 
 def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
@@ -281,16 +277,10 @@ def _other_logarithms(rows: NDArray[Any], *, most: float = 1.0) -> str:
     return ""
 
 
-def _open_file(source: str, *, kind: str) -> MatrixSource:
-    match = _FILE.fullmatch(source)
-    assert match is not None
-    return open_matrix(match["file"], tensor=match["tensor"], kind=kind)
-
-
 FILE = Kind(
     what="a file of a matrix",
     matches=lambda source: isinstance(source, str) and _FILE.fullmatch(source) is not None,
-    open=_open_file,
+    open=open_matrix,
 )
 ARRAY = Kind(what="an array", matches=is_array, open=MatrixSource)
 BLOCKS = Kind(

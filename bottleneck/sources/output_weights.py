@@ -25,7 +25,8 @@ from ..language_models import ModelOnText, RunOnText, Source
 from ..language_models.checkpoint import Run, load
 from ..language_models.on_text import masked_bias
 from . import matrix
-from .hidden_states import floats, read_place
+from .array_files import read_array
+from .hidden_states import floats
 from .kinds import KINDS, find
 from .matrix import MatrixSource
 
@@ -86,8 +87,8 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
     elif kind is KINDS["head"]:
         layer = _of_head(source, type(source).__name__)
     elif kind in (matrix.FILE, matrix.ARRAY):
-        stored = floats(read_place(source) if kind is matrix.FILE else source, "W, (M, d)", 2)
-        head = Softmax.of(stored, None if bias is None else floats(read_place(bias), "the bias, (M,)", 1))
+        stored = floats(read_array(source) if kind is matrix.FILE else source, "W, (M, d)", 2)
+        head = Softmax.of(stored, None if bias is None else floats(read_array(bias), "the bias, (M,)", 1))
         layer = _of_head(head, source if kind is matrix.FILE else "array")
     else:
         raise SourceError(f"{kind.what} is not an output layer: give a model, or W, (M, d), as an array or FILE:NAME")

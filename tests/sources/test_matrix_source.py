@@ -193,7 +193,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "m.csv.gz").write_bytes(b"")
     for name, sentence in {
-        "m.csv.gz": r"\.gz files are not read; convert it in Python by: .*delimiter=','",
+        "m.csv.gz": r"\.gz files are not read; load its array in Python, and save that by numpy\.save",
         "notes.txt": "is a text, not a model: name a model, and give the text with data",
         "absent": "absent does not exist; SOURCE is a run folder",
         "absent.npy": r"the file .*absent\.npy does not exist",

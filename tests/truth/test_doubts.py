@@ -537,7 +537,7 @@ def test_logits_that_resemble_logarithms_are_measured() -> None:
 def test_an_index_in_a_data_frame_is_no_token() -> None:
     frame = pd.DataFrame(low_rank(50, 30, 5), columns=[f"t{number}" for number in range(30)])
     assert rank(frame, kind="logits").rank.value == 6
-    with pytest.raises(SourceError, match="column 'target' holds whole numbers and others do not, as an index"):
+    with pytest.raises(SourceError, match="column 30, target, holds whole numbers and others do not, as an index"):
         rank(frame.assign(target=range(50)), kind="logits")
 
 
