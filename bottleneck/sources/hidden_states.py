@@ -8,7 +8,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,15 +32,6 @@ STATES, IDS = "hidden_states", "token_ids"
 SAMPLE, BETTER = 256, 0.5
 """Contexts whose next tokens show whether the states fit the output layer, and the nats by which another reading of the
 states must be better to be named."""
-
-
-class StatesOfText(NamedTuple):
-    """The hidden states of one text."""
-
-    states: Tensor
-    """(T, d), in the type of the file."""
-    ids: Tensor | None
-    """(T,), the tokens that the states were computed from."""
 
 
 def open_states(
@@ -79,10 +70,10 @@ def open_states(
     texts = [text for file in files for text in _texts(file, layer.hidden_size)]
     if not texts:
         raise SourceError(f"{source} does not hold a file of hidden states")
-    ids = [text.ids for text in texts if text.ids is not None]
+    ids = [each for _, each in texts if each is not None]
     if len(ids) not in (0, len(texts)):
         raise SourceError(f"{len(ids)} of the {len(texts)} texts of {source} have {IDS}: give all files theirs")
-    states = [text.states for text in texts]
+    states = [each for each, _ in texts]
     if norm is not None:
         normalize = _norm(norm, layer.hidden_size)
         states = [normalize(each.float()) for each in states]
@@ -107,8 +98,11 @@ def floats(array: Any, what: str, *dimensions: int) -> Tensor:
     return tensor
 
 
-def _texts(place: str, size: int) -> list[StatesOfText]:
-    """Return the hidden states in a file, and its token ids if it has them; a batch (B, T, d) is B texts."""
+def _texts(place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
+    """Return the texts of a file: states (T, d), in the type of the file, and ids (T,) if it has them.
+
+    A batch (B, T, d) is B texts.
+    """
     arrays = read_arrays(Path(place)) if Path(place).exists() else {}
     states = floats(arrays[STATES] if STATES in arrays else read_array(place), f"hidden states, (T, {size})", 2, 3)
     if states.shape[-1] != size:
@@ -124,14 +118,14 @@ def _texts(place: str, size: int) -> list[StatesOfText]:
     elif states.ndim == 3 and ids is not None and ids.ndim == 1:
         states = states[:, -1]
     if ids is None:
-        return [StatesOfText(states, None)]
+        return [(states, None)]
     if ids.shape != states.shape[:-1] or ids.is_floating_point() or ids.shape[-1] < 2:
         raise SourceError(
             f"{IDS} in {place} must be {math.prod(states.shape[:-1]):,} whole numbers, one for each state, and two or "
             "more for each text"
         )
     parts = (states, ids.long()) if states.ndim == 3 else (states[None], ids[None].long())
-    return [StatesOfText(*each) for each in zip(*parts, strict=True)]
+    return list(zip(*parts, strict=True))
 
 
 def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:

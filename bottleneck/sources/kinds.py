@@ -32,23 +32,17 @@ _LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
 
 
 def is_zarr(source: Any) -> bool:
-    """Return whether a source is a URL, or a folder of a Zarr array or group."""
+    """Return whether a source is an object of Zarr, a URL, or a folder of a Zarr array or group."""
     if not isinstance(source, str):
-        return False
+        return type(source).__module__.startswith("zarr.")
     path = Path(source)
     return is_url(source) or path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zarray"))
 
 
-def _open_zarr(name: str, *, kind: str = "log-probs") -> Source:
-    from .store import open_zarr  # Zarr is loaded only where it is needed: see also `_from_array`
+def _open_zarr(source: Any, *, kind: str = "log-probs") -> Source:
+    from .store import open_zarr  # Zarr is loaded only where it is needed
 
-    return open_zarr(name, kind=kind)
-
-
-def _from_array(array: Any, *, kind: str = "log-probs") -> Source:
-    from .zarr_array import from_array
-
-    return from_array(array, kind=kind)
+    return open_zarr(source, kind=kind)
 
 
 def _is_run(source: Any) -> bool:
@@ -80,9 +74,6 @@ KINDS: dict[str, Kind] = {
     "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),
     "loaded model": Kind(what="a loaded Hugging Face model", matches=_is_loaded, open=open_loaded),
     "head": Kind(what="an output layer", matches=lambda source: isinstance(source, Head | nn.Linear), open=GivenStates),
-    "zarr object": Kind(
-        what="a Zarr array", matches=lambda source: type(source).__module__.startswith("zarr."), open=_from_array
-    ),
     "array": matrix.ARRAY,
     "function": function.KIND,
     "blocks": matrix.BLOCKS,

@@ -21,11 +21,6 @@ from .opening import Kind
 _NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
 
 
-def is_ngram(source: Any) -> bool:
-    """Return whether a source is the name of an n-gram model: ``kn``, its order, a colon, a corpus."""
-    return isinstance(source, str) and _NAME.fullmatch(source) is not None
-
-
 @final
 class NGramSource(Source):
     """The log-probabilities of an interpolated modified Kneser–Ney model for every token of a split but the first.
@@ -37,15 +32,11 @@ class NGramSource(Source):
 
     Raises:
         CorpusError: when a corpus is missing or has a token outside the vocabulary.
-        SourceError: for another name.
     """
 
     def __init__(self, name: str, *, data: Any = None, split: str = "test") -> None:
         match = _NAME.fullmatch(name)
-        if match is None:
-            raise SourceError(
-                f"{name!r} is not an n-gram model; write it as kn5:ptb, which names the order and the corpus"
-            )
+        assert match is not None, "find() gives only such names"
         corpus = corpora.load(match["corpus"])
         text = corpus if data is None else corpora.read_data(data, vocabulary=corpus.vocabulary, split=split)
         ids = text.split(split).astype(np.int64)
@@ -78,4 +69,8 @@ class NGramSource(Source):
             yield Block(rows.start, self._model.log_prob(self._past[rows.start : rows.stop]))
 
 
-KIND = Kind(what="an n-gram model", matches=is_ngram, open=NGramSource)
+KIND = Kind(
+    what="an n-gram model",
+    matches=lambda source: isinstance(source, str) and _NAME.fullmatch(source) is not None,
+    open=NGramSource,
+)

@@ -28,7 +28,7 @@ from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
 from .matrix import MatrixSource
-from .zarr_array import WrittenRows, as_source_errors, from_array, open_node
+from .zarr_array import WrittenRows, as_source_errors, open_node
 
 FORMAT, FIRST_FORMAT = (f"softmax-bottleneck log-probability store {number}" for number in (2, 1))
 """The present format, and that of version 0.1.0."""
@@ -230,14 +230,17 @@ def _checksums(group: zarr.Group, path: str) -> dict[int, str]:
     return checksums
 
 
-def open_zarr(name: str, *, kind: str = "log-probs") -> MatrixSource | StoreSource:
-    """Open a two-dimensional Zarr array, or a dumped store, at a path or URL.
+def open_zarr(source: Any, *, kind: str = "log-probs") -> MatrixSource | StoreSource:
+    """Open a two-dimensional Zarr array, or a dumped store: an object of Zarr, or one at a path or URL.
+
+    Zarr reads a chunk that was never written as the fill value, often zero; rows of such a chunk are refused.
 
     Raises:
         SourceError: when nothing is there that can be read.
         StoreError: for a group that ``bottleneck dump`` did not write, or that is damaged.
     """
-    node = open_node(name)
+    node = open_node(source) if isinstance(source, str) else source
+    path = source if isinstance(source, str) else str(node.store_path)
     if isinstance(node, zarr.Group):
-        return StoreSource(node, path=name, kind=kind)
-    return from_array(node, kind=kind, path=name)
+        return StoreSource(node, path=path, kind=kind)
+    return MatrixSource(WrittenRows(node, path), kind=kind, path=path)

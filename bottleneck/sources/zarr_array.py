@@ -21,7 +21,6 @@ from zarr.storage import LocalStore
 from ..core.files import kind_of
 from ..core.machine import free_memory
 from ..errors import BottleneckError, SourceError, StoreError
-from .matrix import MatrixSource
 from .opening import is_url
 from .zarr_codecs import limited
 
@@ -117,23 +116,6 @@ def _reason(error: Exception) -> str:
     text = getattr(error, "message", "") if status else str(error)
     first = (text.partition(": <")[0].strip().splitlines() or [type(error).__name__])[0].rstrip(":")
     return f"the server answered {status} {first}" if status else first
-
-
-def from_array(
-    array: zarr.Array[Any] | zarr.Group, *, kind: str = "log-probs", path: str | None = None
-) -> MatrixSource:
-    """Return the rows of a Zarr array.
-
-    Zarr reads a chunk that was never written as the fill value, often zero; such a chunk is refused instead.
-
-    Raises:
-        SourceError: for a group of arrays, or when rows of a chunk that was never written are read.
-    """
-    if isinstance(array, zarr.Group):
-        names = ", ".join(sorted(array.array_keys())) or "none"
-        raise SourceError(f"a Zarr group is not an array: give one of its arrays, {names}")
-    path = path or str(array.store_path)
-    return MatrixSource(WrittenRows(array, path), kind=kind, path=path)
 
 
 @final

@@ -4,11 +4,10 @@ from ..theory.context_vectors import Attainable, attainable
 from .cells import Cell, Result, run
 from .dirichlet import DEFAULT_MEMORY, DirichletBlocks, Targets, sample_dirichlet_log_probs
 from .fit import Fit, FitConfig, fit
-from .grid import grid, run_grid
+from .grid import PRESETS, grid, preset, run_grid
 from .launch import submit
 from .metrics import Agreement, agreement, expected_pairwise_kl, matrices, reachable
 from .models import MODELS
-from .presets import PRESETS, preset
 from .profile import profile
 from .summary import summarize, table
 
