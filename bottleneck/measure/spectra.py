@@ -54,7 +54,7 @@ def singular_values(
         return spectrum.singular_values(
             source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
         )
-    if source_kind is KINDS["zarr"]:
+    if source_kind is KINDS["zarr"] and hasattr(source, "shape"):
         options["kind"] = "matrix"
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)
