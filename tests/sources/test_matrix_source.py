@@ -130,7 +130,6 @@ def test_the_first_bad_number_is_named(log_probs: Make, npy: Callable[[Matrix], 
 @pytest.mark.parametrize(
     "change",
     [lambda a: a + 1e-9, lambda a: np.exp(a), lambda a: a - 900, lambda a: a + 900, lambda a: a * 2],
-    ids=["shifted", "probabilities", "far below", "far above", "halves"],
 )
 def test_rows_that_are_no_log_probabilities(log_probs: Make, change: Callable[[Matrix], Matrix]) -> None:
     matrix = log_probs(20, 6)
@@ -167,8 +166,8 @@ def test_rounded_log_probabilities_pass(dtype: str) -> None:
         (np.ones((4, 0)), r"is empty: its shape is \(4, 0\)"),
         (np.ones((2, 2), complex), "must hold real numbers, not complex128"),
         (np.array([["a", "b"]]), "must hold real numbers, not <U1"),
+        (np.array([[None, {}]], dtype=object), "must hold real numbers, not object|Python objects"),
     ],
-    ids=["1-D", "0-D", "3-D", "no rows", "no columns", "complex", "text"],
 )
 def test_what_is_no_matrix(npy: Callable[[Matrix], Path], matrix: Matrix, sentence: str) -> None:
     for source in (matrix, npy(matrix)):
@@ -176,17 +175,16 @@ def test_what_is_no_matrix(npy: Callable[[Matrix], Path], matrix: Matrix, senten
             open_source(source)
 
 
-def test_an_empty_iterable() -> None:
-    with pytest.raises(MatrixError, match="the matrix is empty: there are no rows"):
-        open_source(iter([]))
-    with pytest.raises(MatrixError, match="the block at row 2 has 5 columns, the ones before it 4"):
-        open_source([np.zeros((2, 4)), np.zeros((2, 5))])
-
-
-def test_pickles_are_not_opened(npy: Callable[[Matrix], Path]) -> None:
-    path = npy(np.array([[None, {}]], dtype=object))
-    with pytest.raises(SourceError, match=r"m\.npy cannot be read as a \.npy file: .*Python objects"):
-        open_source(path)
+@pytest.mark.parametrize(
+    ("blocks", "sentence"),
+    [
+        ([], "the matrix is empty: there are no rows"),
+        ([np.zeros((2, 4)), np.zeros((2, 5))], "the block at row 2 has 5 columns, the ones before it 4"),
+    ],
+)
+def test_blocks_that_are_no_matrix(blocks: list[Matrix], sentence: str) -> None:
+    with pytest.raises(MatrixError, match=sentence):
+        open_source(iter(blocks))
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
@@ -269,20 +267,15 @@ def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: M
     assert rank(matrix, method="gram", eps=1e-5).spectrum.method == "gram"
 
 
-def test_methods_and_rules_of_rank(log_probs: Make) -> None:
-    matrix = log_probs(30, 9)
-    with pytest.raises(ConfigurationError, match=r"factored method needs a model with .*, not a matrix; use"):
-        rank(matrix, method="factored")
-    with pytest.raises(ConfigurationError, match="unknown method 'tsvd'"):
-        rank(matrix, method="tsvd")
-    with pytest.raises(ConfigurationError, match="unknown rule 'x'"):
-        rank(matrix, rule="x")
-    with pytest.raises(ConfigurationError, match="eps must be one of"):
-        rank(matrix, eps="float8")
-    with pytest.raises(MatrixError, match="max_memory"):
-        rank(matrix, max_memory=1000)
-
-
-def test_probabilities_are_named_as_such(log_probs: Make) -> None:
-    with pytest.raises(MatrixError, match="holds probabilities, not their logarithms"):
-        rank(np.exp(log_probs()))
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"method": "factored"}, r"factored method needs a model with .*, not a matrix; use"),
+        ({"method": "tsvd"}, "unknown method 'tsvd'"),
+        ({"rule": "x"}, "unknown rule 'x'"),
+        ({"max_memory": 1000}, "max_memory"),
+    ],
+)
+def test_methods_and_rules_of_rank(options: dict[str, Any], sentence: str, log_probs: Make) -> None:
+    with pytest.raises((ConfigurationError, MatrixError), match=sentence):
+        rank(log_probs(30, 9), **options)
