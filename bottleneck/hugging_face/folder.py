@@ -147,17 +147,11 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
         SourceError: for a folder without weights, for pickled weights that are not allowed, or for a shard that is
             missing or in another folder.
     """
-    if (path / ADAPTER).exists():
-        raise SourceError(
-            f"{path} holds an adapter ({ADAPTER}), whose weights may lie elsewhere: merge it into its model and save "
-            "that"
-        )
     files = _whole_or_shards(path, WHOLE, INDEX)
-    others = sorted(path.glob(_SHARD_OF_A_PROCESS if files else _SAFETENSORS))
-    if others:
+    if others := [*path.glob(ADAPTER), *sorted(path.glob(_SHARD_OF_A_PROCESS if files else _SAFETENSORS))]:
         raise SourceError(
-            f"{path} holds {others[0].name}, and only {WHOLE}, or shards with {INDEX}, are read: rename or remove it, "
-            "or save the model again"
+            f"{path} holds {others[0].name}, and only {WHOLE}, or shards with {INDEX}, are read: merge an adapter into "
+            "its model, rename or remove the file, or save the model again"
         )
     if not files and allow_pickle:
         files = _whole_or_shards(path, PICKLE, PICKLE_INDEX)

@@ -124,13 +124,10 @@ def read_tokenizer(path: Path) -> Tokenizer:
             )
             return Tokenizer(tokenizer, name=str(path), settings=settings)
         except Exception as error:  # tokenizers raises bare ones
-            remedy = "put its tokenizer.json beside its weights"
-            if code := _code(config):
-                raise SourceError(
-                    f"the tokenizer of {path} is code of its own (auto_map names {code}), and no code that comes "
-                    f"with a model is run here: {remedy}"
-                ) from error
-            raise SourceError(f"{path} has no tokenizer that can be read ({first_line(error)}); {remedy}") from error
+            raise SourceError(
+                f"{path} has no tokenizer that can be read ({first_line(error)}); put its tokenizer.json beside its "
+                "weights, because no code that comes with a model is run here"
+            ) from error
 
 
 def wrap_tokenizer(tokenizer: Any) -> Tokenizer:
@@ -143,13 +140,6 @@ def wrap_tokenizer(tokenizer: Any) -> Tokenizer:
         raise SourceError(f"a {name} is not a tokenizer: give one of transformers, or of the package tokenizers")
     settings = {key: getattr(tokenizer, key, None) for key in ("add_bos_token", "bos_token")}
     return Tokenizer(tokenizer, name=getattr(tokenizer, "name_or_path", "") or name, settings=settings)
-
-
-def _code(config: Mapping[str, Any]) -> str:
-    """Return the names of the classes that ``tokenizer_config.json`` takes from the model's own code, if any."""
-    classes = config.get("auto_map")
-    classes = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes
-    return ", ".join(str(name).rpartition(".")[2] for name in classes if name) if isinstance(classes, list) else ""
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -165,15 +165,10 @@ def _replaceable_layer(model: Any) -> tuple[str, nn.Linear]:
     if isinstance(layer, OutputLayer):
         raise ConfigurationError(f"this {kind} has a head already: give with_head the model without it")
     name = next(key for key, module in model.named_modules() if module is layer)
-    if "." in name:
+    if "." in name or name == "head":  # the new head is model.head
         raise ConfigurationError(
-            f"the output layer of {kind} is {name}, inside another module: only a layer of the model itself can be "
-            "replaced"
-        )
-    if name == "head":
-        raise ConfigurationError(
-            f"the output layer of {kind} is named head, and model.head would be the new head as well: this model keeps "
-            "its own"
+            f"the output layer of {kind} is {name}: only a layer of the model itself, with another name than head, can "
+            "be replaced"
         )
     if is_parametrized(layer):
         raise ConfigurationError(

@@ -286,11 +286,9 @@ def check_hashes(path: Path) -> None:
         raise RunError(f"{path / COMPLETE} is damaged: it has no hash of {missing[0]}; train the run again")
     for name, expected in hashes.items():
         file = path / name
-        if not file.is_file():
-            raise RunError(f"the run {path} lost its file {name}; train it again or copy it anew")
         try:
             changed = sha256_file(file) != expected
         except OSError as error:
-            raise RunError(f"cannot read {file}: {error.strerror}") from error
+            raise RunError(f"cannot read {file}: {error.strerror}; {_AGAIN}") from error
         if changed:
-            raise RunError(f"{file} has changed since the run was finished; train it again or copy it anew")
+            raise RunError(f"{file} has changed since the run was finished; {_AGAIN}")

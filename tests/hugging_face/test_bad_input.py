@@ -77,7 +77,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an adapter": (
         lambda f: (f / "adapter_config.json").write_text("{}"),
-        r"holds an adapter \(adapter_config.json\), whose weights may lie elsewhere: merge it into its model",
+        "holds adapter_config.json, and only model.safetensors, .* are read: merge an adapter into its model",
     ),
     "code in place of a known model": (
         lambda f: change_config(f, auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),

@@ -231,6 +231,8 @@ def test_settings_out_of_range(save: Save, open_model: Open) -> None:
     folder = save("gpt2")
     with pytest.raises(ConfigurationError, match="more than the 64 tokens the model can read"):
         open_model(folder, context_length=65)
+    with pytest.raises(ConfigurationError, match="batch_size must be at least 1"):
+        open_model(folder, batch_size=0)
     with pytest.raises(ConfigurationError, match="unknown dtype 'int8'; a Hugging Face model runs in"):
         open_model(folder, dtype="int8")
     with pytest.raises(ConfigurationError, match=r"stride does not apply to an array \(ndarray\)"):

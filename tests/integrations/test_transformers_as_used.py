@@ -88,7 +88,7 @@ def _subclass() -> _Subclass:
             lambda: _with(lm_head=type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})()),
             r"merge the adapter into it by model\.merge_and_unload\(\)",
         ),
-        (lambda: make("BertLMHeadModel", **SMALL, is_decoder=True), "inside another module"),
+        (lambda: make("BertLMHeadModel", **SMALL, is_decoder=True), "only a layer of the model itself"),
         (lambda: _with(forward=lambda *_, **__: None), "was given another forward pass"),
         (lambda: _with(loss_function=lambda *_, **__: None), "was given another loss function"),
         (lambda: _with(_hf_peft_config_loaded=True), "has an adapter, and only that would be saved"),
@@ -107,7 +107,7 @@ def _subclass() -> _Subclass:
         ),
         (
             lambda: make("RwkvForCausalLM", hidden_size=8, attention_hidden_size=8, num_hidden_layers=2),
-            "the output layer of RwkvForCausalLM is named head, and model.head would be the new head as well",
+            "the output layer of RwkvForCausalLM is head: only a layer of the model itself, with another name",
         ),
     ],
 )  # fmt: skip

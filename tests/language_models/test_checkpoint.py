@@ -75,12 +75,10 @@ def test_a_changed_or_lost_file_is_named(name: str, run: Path) -> None:
     if name == "config.json":
         data = bytearray(file.read_bytes().replace(b'"seed": 0', b'"seed": 1'))
     file.write_bytes(data)
-    with pytest.raises(RunError, match=rf"{file} has changed since the run was finished; train it again or copy it"):
+    with pytest.raises(RunError, match=rf"{file} has changed since the run was finished; train the run again or copy"):
         checkpoint.load(run)
     file.unlink()
-    with pytest.raises(
-        RunError, match="has no config.json" if name == "config.json" else f"lost its file .*{file.name}"
-    ):
+    with pytest.raises(RunError, match=rf"has no config\.json|cannot read {file}: No such"):
         checkpoint.load(run)
 
 
