@@ -3,7 +3,7 @@
 from .argmax import argmaxable
 from .comparing import compare
 from .comparison import Comparison, Comparisons
-from .computing import RankOptions, SpectrumSettings
+from .computing import RankOptions, SpectrumSettings, singular_values
 from .cost import CostEstimate, estimate_cost
 from .course import checkpoints
 from .directions import Directions, HeadStatistics, directions, head_statistics
@@ -14,11 +14,10 @@ from .head_rows import HeadRows, head_rows
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .identification import Identification, identify
 from .needed import NeedReport, Reduced, need
+from .pairwise_kld import kld
 from .ranks import rank
 from .report import Finding, RankReport
 from .reports import RankReports
-from .source_kld import kld
-from .spectra import singular_values
 from .verdict import Verdict, verdict
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, overload
@@ -15,16 +16,27 @@ from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..results.base import short_names
-from ..sources import Block, Difference, FiniteColumns, PartialSource, Source, TopK, is_several, labelled, open_sources
+from ..sources import (
+    Block,
+    Difference,
+    FiniteColumns,
+    KldSource,
+    Part,
+    PartialSource,
+    Source,
+    TopK,
+    is_several,
+    labelled,
+    open_sources,
+)
 from ..spectrum import effective_rank, numerical_rank
 from ..spectrum.noise import COLUMNS, ROWS, noise_of_difference
 from ..spectrum.rules import entry_roundoff
 from .comparison import Comparison, Comparisons, DifferenceRank, Example, Prediction
 from .computing import SpectrumSettings, compute_spectrum
 from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, Values, divergences, normalized, statistics
-from .pairwise_kld import CACHED
-from .partial_comparison import PartialPair
-from .source_kld import source_precision
+from .intervals import interval_divergences
+from .pairwise_kld import CACHED, source_precision
 
 PREDICTIONS = 5
 """Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
@@ -119,7 +131,6 @@ def compare(
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")
     named = labelled(first if several else [first, second])
     sources = open_sources(named.values(), options)
-    device = options.get("device", "auto")
     report = reporting(progress)
     for source in sources:
         source.prepare(report)
@@ -134,18 +145,14 @@ def compare(
             "Q: give it as the first source, the REFERENCE"
         )
     targets = _targets(sources)
-    pairs: list[Pair | PartialPair]
-    if isinstance(reference, PartialSource):
-        pairs = [PartialPair(reference, model, targets) for model in models]
-    else:
-        pairs = [Pair(reference, model, targets, examples) for model in models]
+    pairs = [Pair(reference, model, targets, examples) for model in models]
     rows = min(source.rows_at_once() for source in sources)
-    with report.bar("comparing", sources[0].shape[0], "contexts") as bar:
+    with report.bar("comparing", reference.shape[0], "contexts") as bar:
         for first_block, *blocks in zip(*(_rows(source, rows) for source in sources), strict=True):
             for pair, block in zip(pairs, blocks, strict=True):
                 pair.add(first_block, block)
             bar.advance(len(first_block.log_probs))
-    how = SpectrumSettings(device=device, progress=report)
+    how = SpectrumSettings(device=options.get("device", "auto"), progress=report)
     results = [pair.comparison(how, like_llama_cpp=like_llama_cpp) for pair in pairs]
     if not several:
         return results[0]
@@ -170,45 +177,27 @@ def _labelled(comparison: Comparison, *labels: str) -> Comparison:
 
 def _targets(sources: Sequence[Source]) -> Ids | None:
     """Return the tokens that follow, if a source knows them; refuse sources on different tokens."""
-    reference = sources[0]
-    for model in sources[1:]:
-        T, contexts = reference.shape[0], model.shape[0]
-        one, other = reference.targets, model.targets
-        names = f"{reference.description['path']} and {model.description['path']}"
-        if contexts != T:
-            raise _not_the_same(names, f"they have {T:,} and {contexts:,} contexts")
-        if one is None or other is None:
-            continue
-        if (different := np.flatnonzero(one != other)).size:
-            row = int(different[0])
-            raise _not_the_same(names, f"context {row:,} is followed by token {one[row]:,} and by token {other[row]:,}")
     known = next((source.targets for source in sources if source.targets is not None), None)
-    least = min(source.shape[1] for source in sources)
-    if known is not None and known.max() >= least:
-        row = int(np.argmax(known >= least))
-        raise _not_the_same(
-            " and ".join(str(source.description["path"]) for source in sources),
-            f"token {known[row]:,}, which follows context {row:,}, is missing in a vocabulary of {least:,} tokens",
-        )
+    T, least, why = sources[0].shape[0], min(source.shape[1] for source in sources), ""
+    for source in sources:
+        if source.shape[0] != T:
+            why = f"they have {T:,} and {source.shape[0]:,} contexts"
+        elif known is None or source.targets is None:
+            continue
+        elif (different := np.flatnonzero(known != source.targets)).size:
+            row = int(different[0])
+            why = f"context {row:,} is followed by token {known[row]:,} and by token {source.targets[row]:,}"
+        elif known.max() >= least:
+            row = int(np.argmax(known >= least))
+            why = f"token {known[row]:,}, which follows context {row:,}, is missing in a vocabulary of {least:,} tokens"
+        if why:
+            raise SourceError(
+                f"{' and '.join(str(each.description['path']) for each in sources)} do not predict the same tokens: "
+                f"{why}; compare models with one vocabulary on one text, with the same ",
+                Parameter("contexts"), ", ", Parameter("context_length"), " and ", Parameter("stride"), ", and use ",
+                Parameter("bos", "off"), " if only one of them begins its windows with a special token",
+            )  # fmt: skip
     return known
-
-
-def _not_the_same(names: str, why: str) -> SourceError:
-    return SourceError(
-        f"{names} do not predict the same tokens: {why}; compare models with one vocabulary on the same ",
-        Parameter("data"),
-        ", ",
-        Parameter("split"),
-        " and ",
-        Parameter("contexts"),
-        ", with the same ",
-        Parameter("context_length"),
-        " and ",
-        Parameter("stride"),
-        ", and use ",
-        Parameter("bos", "off"),
-        " if only one of them begins its windows with a special token",
-    )
 
 
 class Pair:
@@ -216,38 +205,59 @@ class Pair:
 
     def __init__(self, reference: Source, model: Source, targets: Ids | None, examples: int) -> None:
         self._sources, self._targets, self._examples = (reference, model), targets, examples
+        self._is_partial = isinstance(reference, PartialSource)
         self._vocab = min(reference.shape[1], model.shape[1])
-        self._eps = [source_precision(source) for source in self._sources]
-        self._found: dict[str, list[NDArray[np.float64]]] = {}
-        self._squares, self._cut = np.zeros(2), np.zeros(2)
-        self._masked = False
+        if self._is_partial and self._vocab < reference.shape[1]:
+            one, other = (str(source.description["path"]) for source in self._sources)
+            raise SourceError(
+                f"{other} has {model.shape[1]:,} tokens, and {one} has {reference.shape[1]:,}: give a model with as "
+                "many, or more"
+            )
+        self._eps = [source_precision(each) for each in self._sources if not isinstance(each, PartialSource)]
+        self._found: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
+        self._squares, self._cut, self._masked = np.zeros(2), np.zeros(2), False
         self._inferred = any(each.assumed for each in self._eps)
         self._every = -(-reference.shape[0] // ROWS)
         self._columns = np.linspace(0, self._vocab - 1, min(COLUMNS, self._vocab)).astype(int)
         self._sample: list[Matrix] = []  # of log P − log Q, if the precision of either is inferred
         self._best: tuple[list[Example], list[Example]] = ([], [])
 
-    def add(self, *blocks: Block) -> None:
+    def add(self, first: Block | Part, second: Block) -> None:
         """Take the same rows of both sources."""
-        start, rows = blocks[0].start, max(1, CACHED // self._vocab)
-        for first in range(0, len(blocks[0].log_probs), rows):
-            parts = [block.log_probs[first : first + rows] for block in blocks]
+        at_once = max(1, CACHED // self._vocab)
+        for place in range(0, len(second.log_probs), at_once):
+            some, start = slice(place, place + at_once), second.start + place
+            parts = [block.log_probs[some] for block in (first, second)]
             self._cut += [np.exp(part[:, self._vocab :], dtype=np.float64).sum() for part in parts]
             entries = [part[:, : self._vocab] for part in parts]
-            P, Q = (normalized(each, eps) for each, eps in zip(entries, self._eps, strict=True))
-            number = start + first
-            targets = None if self._targets is None else self._targets[number : number + len(P.p)]
-            found = divergences(P, Q, targets)
+            targets = None if self._targets is None else self._targets[start : start + len(entries[1])]
+            if isinstance(first, Part):
+                part = Part(start, entries[0], first.seen[some], first.error[some], first.shift)
+                found = self._add_part(part, entries[1], targets)
+            else:
+                found = self._add_whole(start, entries, targets)
             for name, values in found.items():
-                self._found.setdefault(name, []).append(values)
-            finite = [np.where(np.isneginf(each), 0.0, each).astype(np.float64) for each in entries]
-            self._squares += [float((each**2).sum()) for each in finite]
-            if self._inferred:
-                sampled = np.arange(number, number + len(P.p)) % self._every == 0
-                self._sample.append((finite[0] - finite[1])[np.ix_(sampled, self._columns)])
-            self._masked |= any(bool(np.isneginf(each).any()) for each in entries)
-            if targets is not None:
-                self._keep_examples(number, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
+                self._found[name].append(values)
+
+    def _add_part(self, part: Part, entries: Matrix, targets: Ids | None) -> dict[str, Values]:
+        is_llama_cpp = isinstance(self._sources[0], KldSource)
+        found = interval_divergences(part, normalized(entries, self._eps[0]), targets, is_llama_cpp=is_llama_cpp)
+        if targets is not None:
+            self._sources[1].check_losses(found["nll"][0], part.start)
+        return found
+
+    def _add_whole(self, start: int, entries: Sequence[Matrix], targets: Ids | None) -> dict[str, Values]:
+        P, Q = (normalized(each, eps) for each, eps in zip(entries, self._eps, strict=True))
+        found = divergences(P, Q, targets)
+        finite = [np.where(np.isneginf(each), 0.0, each).astype(np.float64) for each in entries]
+        self._squares += [float((each**2).sum()) for each in finite]
+        if self._inferred:
+            sampled = np.arange(start, start + len(P.p)) % self._every == 0
+            self._sample.append((finite[0] - finite[1])[np.ix_(sampled, self._columns)])
+        self._masked |= any(bool(np.isneginf(each).any()) for each in entries)
+        if targets is not None:
+            self._keep_examples(start, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
+        return found
 
     def _keep_examples(self, start: int, P: Rows, Q: Rows, nll: Matrix) -> None:
         for source, losses in zip(self._sources, nll, strict=True):
@@ -279,8 +289,14 @@ class Pair:
         )
 
     def comparison(self, how: SpectrumSettings, *, like_llama_cpp: bool) -> Comparison:
-        """Return the comparison, with the rank of the difference, which takes a pass of its own."""
+        """Return the comparison, with the rank of the difference, which takes all entries and a pass of its own."""
         found = {name: ByContext(*np.concatenate(parts, 1)) for name, parts in self._found.items()}
+        reference, model = self._sources
+        if like_llama_cpp and "kl_llama_cpp" not in found:
+            raise SourceError(
+                f"{reference.description['path']} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
+                "llama.cpp's KL sums over: leave out --like-llama-cpp"
+            )
         notes = [
             f"cut to the first {self._vocab:,} tokens, which both have, and renormalized; the others hold "
             f"{cut / source.shape[0]:.2g} of the probability of {source.description['path']}"
@@ -289,18 +305,24 @@ class Pair:
         ]
         if like_llama_cpp:
             notes.append(f"KL leaves out tokens below e^{LLAMA_CPP_LEAST:.0f} in P, as llama.cpp does")
+        elif self._is_partial:
+            notes.append(
+                "intervals hold every distribution that the reference's numbers allow; KL(Q‖P) has no upper bound"
+            )
         if self._targets is None:
             notes.append("which tokens follow is unknown, so columns that need them are missing")
+        elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
+            notes.append(_without_unseen(found, is_unseen, like_llama_cpp=like_llama_cpp))
+        difference = None
         try:
-            difference = self._difference(how)
+            difference = None if self._is_partial else self._difference(how)
         except MatrixError as error:
-            difference = None
             notes.append(f"the rank of the difference is not known: {error}")
-        losses = [found[name].values.mean() for name in ("reference_nll", "nll") if name in found]
+        losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
         return Comparison(
-            sources=(dict(self._sources[0].description), dict(self._sources[1].description)),
-            contexts=self._sources[0].shape[0],
-            nll=(float(losses[0]), float(losses[1])) if losses else None,
+            sources=(dict(reference.description), dict(model.description)),
+            contexts=reference.shape[0],
+            nll=(losses[0], losses[1]) if len(losses) == 2 else None,
             first_better=tuple(self._best[0]),
             second_better=tuple(self._best[1]),
             vocab=self._vocab,
@@ -344,3 +366,19 @@ class Pair:
         rank = replace(rank, high=max(rank.value, min(rank.high, most)))
         held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual)
         return DifferenceRank(rank, most, held, spectrum.method)
+
+
+def _without_unseen(found: dict[str, ByContext], is_unseen: NDArray[np.bool_], *, like_llama_cpp: bool) -> str:
+    """Leave out what depends on the unseen probabilities of tokens that follow, and return a note about it.
+
+    llama.cpp takes the probability at the floor.
+    """
+    least = math.exp(found["reference_nll"].values.mean())
+    for name in ("reference_nll", "log_ratio"):
+        each = found.pop(name)
+        if like_llama_cpp:
+            found[name] = replace(each, error=np.where(is_unseen, 0.0, each.error))
+    return (
+        f"the reference does not show the probability of {is_unseen.sum():,} of {len(is_unseen):,} tokens that follow: "
+        f"its perplexity is about {least:.4g} or more"
+    )

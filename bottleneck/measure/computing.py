@@ -4,24 +4,29 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Unpack
 
 import torch
 from numpy.typing import NDArray
 
+from .. import spectrum as linear_algebra
+from ..core.checks import typed
 from ..core.devices import resolve_device
 from ..core.files import cache_folder
 from ..core.interruption import explained
 from ..core.machine import parse_size
-from ..core.options import RANK, Opening, Option
+from ..core.options import RANK, Opening, Option, takes
 from ..core.parallel import ALONE, Processes
-from ..core.progress import SILENT, Progress
+from ..core.progress import SILENT, Progress, reporting
 from ..core.version import __version__
 from ..errors import MatrixError
-from ..sources import FactorRows, Source
+from ..sources import KINDS, FactorRows, Source, find, open_source
+from ..sources.matrix import ARRAY, BLOCKS
 from ..spectrum import Spectrum, SpectrumMethod, choose, measure
 from ..spectrum.base import DEFAULT_WIDTH
-from ..spectrum.choice import check_factors, check_resolution, default_memory, find
+from ..spectrum.choice import check_factors, check_resolution, default_memory
+from ..spectrum.choice import find as find_method
 from ..spectrum.replaced import MASK
 from ..spectrum.saved import SavedState
 
@@ -95,7 +100,7 @@ def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> Compu
         ConfigurationError: for an unknown method, or one that needs thin factors that the source does not have.
     """
     check_resolution(how.method, shape=source.shape, eps=eps)
-    factors = source.factors() if how.method == "auto" or find(how.method).from_factors else None
+    factors = source.factors() if how.method == "auto" or find_method(how.method).from_factors else None
     if factors is None:
         check_factors(how.method, _what(source))
     else:
@@ -179,3 +184,48 @@ def _what(source: Source) -> str:
     kind, head = source.description["kind"], source.description.get("head")
     named = {"run": "a run", "store": "a store", "hugging-face": "a Hugging Face model"}
     return named.get(kind, "a matrix") + (f" with a {head} head" if head else "")
+
+
+@takes(Opening)
+@typed
+def singular_values(
+    source: Any,
+    *,
+    method: str = "auto",
+    max_memory: int | str | None = None,
+    progress: Progress | bool = False,
+    **options: Unpack[Opening],
+) -> Spectrum:
+    """Return the singular values of a source's matrix, raw and row-centred.
+
+    Without ``kind``, an array, a tensor or blocks of rows are measured as they are. An iterator of blocks is read once
+    and not kept.
+
+    Args:
+        source: as for `rank`.
+        method: name of a spectrum method; ``"auto"`` chooses one, which ``Spectrum.method`` names.
+        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free memory.
+        progress: where to report; ``True`` means standard error.
+        options: how the source is opened, see `Opening`.
+
+    Raises:
+        BottleneckError: for a source that cannot be read, or numbers that are not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
+        [3.0, 2.0, 1.0]
+    """
+    device = options.get("device", "auto")
+    as_it_is = not options.keys() - {"device"} and not isinstance(source, str | Path)
+    source_kind = find(source) if as_it_is else None
+    if source_kind in (ARRAY, BLOCKS):
+        return linear_algebra.singular_values(
+            source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
+        )
+    if source_kind is KINDS["zarr"] and hasattr(source, "shape"):
+        options["kind"] = "matrix"
+    opened, report = open_source(source, **options), reporting(progress)
+    opened.prepare(report)
+    how = SpectrumSettings(method=method, max_memory=max_memory, device=device, progress=report)
+    return compute_spectrum(opened, opened.precision.value, how).spectrum

@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..core.devices import exact, exact_device
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..core.version import __version__
 from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
@@ -54,6 +53,8 @@ class Band:
 class GradientReport(Result):
     """The share of ‖G‖_F that survives backpropagation through the output layer."""
 
+    source: Mapping[str, Any] = field(compare=False)
+    """What was measured: path, kind, head, corpus, split."""
     contexts: int
     """T."""
     vocab: int
@@ -89,15 +90,8 @@ class GradientReport(Result):
     """Rank of these contexts' G, (batch, M), at the roundoff of float32; at most ``directions`` of it pass."""
     bands: tuple[Band, ...]
     """Contexts grouped by the frequency of their target, rarest first."""
-    source: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What was measured: path, kind, head, corpus, split."""
-    seconds: float = field(default=0.0, compare=False)
+    seconds: float = field(compare=False)
     """Wall-clock time of the measurement."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        values = asdict(self)
-        return {"source": dict(values.pop("source")), **values, "version": __version__}
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the result as pairs of label and text."""
@@ -167,15 +161,15 @@ def gradient(
         raise ConfigurationError(Parameter("sample"), f" must be at least 1, not {sample}")
     opened = open_source(source, **options)
     targets = opened.targets
-    if isinstance(opened, ModelOnText) and targets is None:
-        raise SourceError(
-            f"{opened.description['path']} does not say which token came after each context, so the loss has no "
-            "gradient: give targets in Python, or a file of hidden states that also holds token_ids"
-        )
-    if not isinstance(opened, ModelOnText) or targets is None:
+    if not isinstance(opened, ModelOnText):
         raise SourceError(
             f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the "
             "run, the Hugging Face model, or the output layer with hidden states and targets"
+        )
+    if targets is None:
+        raise SourceError(
+            f"{opened.description['path']} does not say which token came after each context, so the loss has no "
+            "gradient: give targets in Python, or a file of hidden states that also holds token_ids"
         )
     (first,) = opened.hidden([range(1)])
     factors, used = opened.linear(first), np.arange(len(targets))
@@ -188,6 +182,7 @@ def gradient(
     sigma = singular_values(batch.cpu().numpy(), method="dense").values
     shares = np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
     return GradientReport(
+        source=opened.description,
         contexts=opened.shape[0],
         vocab=opened.shape[1],
         method="jacobian" if weight is None else "weight",
@@ -205,7 +200,6 @@ def gradient(
         batch=len(batch),
         batch_rank=numerical_rank(sigma, shape=(len(batch), opened.shape[1]), eps="float32"),
         bands=tuple(_bands(targets, used, whole, projected)),
-        source=opened.description,
         seconds=round(time.monotonic() - started, 3),
     )
 

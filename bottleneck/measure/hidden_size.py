@@ -71,38 +71,28 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     size = min(spectrum.shape[0], spectrum.shape[1] - 1)
     known = eps if isinstance(eps, Precision) else precision(eps)
     rank = judge(spectrum, known).centered
-    if size < 1:
-        raise MatrixError("a matrix of one token says nothing of the hidden size")
     floor, least = rank.tolerance, max(rank.low, 1)
     if known.noise and not spectrum.residual:  # seen, where the tolerance estimates it
         floor = max(NOISE_FACTOR * known.noise_norm(spectrum.shape), spectrum.centered_error)
     values = np.maximum(spectrum.centered[:size], floor)
-    if values[0] <= floor:
+    if size < 1 or values[0] <= floor:
         raise MatrixError("no row-centred singular value rises above roundoff: the rows are constant")
+    if values.size < 3 or values[-1] > floor:
+        raise MatrixError(
+            f"none of the {values.size:,} row-centred singular values is roundoff, so the hidden size is "
+            f"{values.size:,} or more, or the outputs are not log-linear: measure more contexts and tokens than the "
+            "hidden size",
+            *((", or use a larger ", Parameter("width")) if spectrum.residual else ()),
+        )
     ratios = values[:-1] / values[1:]
-    if values[-1] > floor and spectrum.residual:
-        raise MatrixError(
-            f"none of the {values.size:,} row-centred singular values that the sketch saw is roundoff: the hidden "
-            f"size is {values.size:,} or more, or the outputs are not log-linear; use a larger ",
-            Parameter("width"),
-        )
-    if ratios.size < 2 or values[-1] > floor:
-        raise MatrixError(
-            f"none of the {size:,} row-centred singular values is roundoff, so the hidden size is {size:,} or more, or "
-            "the outputs are not log-linear: measure more contexts and tokens than the hidden size"
-        )
     best = least - 1 + int(np.argmax(ratios[least - 1 :]))
-    if values[best + 1] > STRAY * floor:
-        raise MatrixError(
-            f"no gap is clear: the largest is behind σ_{best + 1}, and σ_{best + 2} is {values[best + 1] / floor:.3g} "
-            f"times the roundoff; the row-centred rank is {rank}"
-        )
     others = np.delete(ratios, best)[max(1, least - 1 - NEIGHBOURS) :]  # the first may be that of the frequencies
     second = float(others.max(initial=1.0))
-    if ratios[best] < CLEAR * second:
+    if values[best + 1] > STRAY * floor or ratios[best] < CLEAR * second:
         raise MatrixError(
-            f"no gap is clear: σ_{best + 1} / σ_{best + 2} is at least {ratios[best]:.3g} and the next largest ratio "
-            f"{second:.3g}; the row-centred rank is {rank}"
+            f"no gap is clear: σ_{best + 1} / σ_{best + 2} is at least {ratios[best]:.3g}, the next largest ratio "
+            f"{second:.3g}, and σ_{best + 2} is {values[best + 1] / floor:.3g} times the roundoff; the row-centred "
+            f"rank is {rank}"
         )
     near = range(max(0, best - NEIGHBOURS), min(ratios.size, best + NEIGHBOURS + 1))
     return HiddenSizeEstimate(

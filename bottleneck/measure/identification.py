@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Unpack
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ..core.checks import typed
 from ..core.options import LayerOptions, Opening, takes
 from ..core.progress import Progress, reporting
-from ..core.version import __version__
 from ..errors import ConfigurationError, SourceError
 from ..heads.log_linear import LogLinear
 from ..hugging_face.checks import NORM_ROUNDINGS
@@ -41,7 +40,8 @@ SAME, LAYER, STATES, NOT, UNKNOWN = (
 """The verdicts."""
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """A number that is 0 for the model itself, and what roundoff makes of it at most."""
 
     value: float
@@ -72,12 +72,6 @@ class Identification(Result):
     """|mean of (h − β)/γ| behind a LayerNorm."""
     why: str
     """One sentence about the verdict."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        values = asdict(self)
-        tests = {name: values[name] and getattr(self, name)._asdict() for name in ("span", "ellipse", "mean")}
-        return {**values, **tests, "version": __version__}
 
     def columns(self) -> dict[str, Any]:
         """Return the verdict and the numbers of both tests."""
@@ -144,17 +138,6 @@ def identify(
     return Results(results)
 
 
-class _Solved(NamedTuple):
-    """What a few rows say, (n,) each; NaN where the ellipse is not determined."""
-
-    outside: Matrix
-    limit: Matrix
-    square: Matrix
-    square_limit: Matrix
-    mean: Matrix
-    mean_limit: Matrix
-
-
 def _identified(rows: Source, layer: OutputWeights) -> Identification:
     head, (_, M), d = layer.head, rows.shape, layer.weight.shape[1]
     name = layer.source["path"]
@@ -178,17 +161,12 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     if not parts:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs"
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
-    found = _Solved(*map(np.concatenate, zip(*parts, strict=True)))
-    span, ellipse, mean = (
-        _worst(found.outside, found.limit),
-        _worst(np.abs(found.square - 1), found.square_limit),
-        _worst(found.mean, found.mean_limit),
-    )
+    found = np.concatenate(parts, 2)
+    span, ellipse, mean = (_worst(*test) for test in found)
     verdict, why = _verdict(span, ellipse, mean, unrelated, hidden=_may_hide_a_rounding(rows, d))
-    known = found.square[np.isfinite(found.square)]
-    on_ellipse = (float(known.mean()), float(known.std())) if known.size else None
-    count = len(found.outside)
-    return Identification(**about, verdict=verdict, contexts=count, span=span, ellipse=ellipse,
+    known = found[1, 0][np.isfinite(found[1, 0])]
+    on_ellipse = (1 + float(known.mean()), float(known.std())) if known.size else None
+    return Identification(**about, verdict=verdict, contexts=found.shape[2], span=span, ellipse=ellipse,
                           on_ellipse=on_ellipse, mean=mean, why=why)  # fmt: skip
 
 
@@ -200,6 +178,7 @@ def _may_hide_a_rounding(rows: Source, d: int) -> bool:
 
 
 def _worst(values: Matrix, limits: Matrix) -> Measured | None:
+    values = np.abs(values)
     known = np.isfinite(values) & np.isfinite(limits)
     if not known.any():
         return None
@@ -230,20 +209,14 @@ def _verdict(
     return SAME, "the rows lie in the span of W, and the states on the ellipse of the norm"
 
 
-class _Entries(NamedTuple):
-    """Some rows, each array (n, M)."""
+def _entries(rows: Source, d: int) -> Iterator[tuple[Matrix, NDArray[np.bool_], Matrix]]:
+    """Yield the rows in blocks, (n, M) each: numbers, whether each is seen, and the most by which it is off.
 
-    values: Matrix
-    seen: NDArray[np.bool_]
-    error: Matrix
-    """Most by which each value is off."""
-
-
-def _entries(rows: Source, d: int) -> Iterator[_Entries]:
-    """Yield the rows in blocks; what stands at a floor, or is masked, is unseen."""
+    What stands at a floor, or is masked, is unseen.
+    """
     if isinstance(rows, PartialSource):
         for part in rows.parts():
-            yield _Entries(part.log_probs, part.seen, np.broadcast_to(part.error, part.log_probs.shape))
+            yield part.log_probs, part.seen, np.broadcast_to(part.error, part.log_probs.shape)
         return
     eps = rows.precision
     inferred = np.sqrt(12) * (eps.noise or 0.0) if eps.rounding is None else eps.rounding.step
@@ -255,7 +228,7 @@ def _entries(rows: Source, d: int) -> Iterator[_Entries]:
         seen &= np.isfinite(values)
         steps = [_step(row[tokens], inferred) for row, tokens in zip(values, seen, strict=True)]
         size = np.maximum(np.abs(values), eps.size or 0.0)
-        yield _Entries(values, seen, (eps.value * size + np.array(steps)[:, None]) / 2)
+        yield values, seen, (eps.value * size + np.array(steps)[:, None]) / 2
 
 
 def _step(values: Matrix, inferred: float) -> float:
@@ -272,13 +245,12 @@ def _step(values: Matrix, inferred: float) -> float:
     return max(step, float(np.median(gaps))) if len(different) < len(values) / 2 else step
 
 
-def _solve(rows: Source, layer: Callable[[Any], _Layer], d: int) -> Iterator[_Solved]:
+def _solve(rows: Source, layer: Callable[[Any], _Layer], d: int) -> Iterator[Matrix]:
     """Yield what blocks of whole rows say, and some rows with unseen tokens that show d + 2 tokens or more.
 
     ``layer`` returns the output layer of some tokens.
     """
-    partial = 0
-    whole: _Layer | None = None
+    partial, whole = 0, None
     for values, seen, error in _entries(rows, d):
         complete = seen.all(1)
         if complete.any():
@@ -306,8 +278,12 @@ class _Layer:
             scaled = np.linalg.eigvalsh(gram * np.outer(ellipse.gamma, ellipse.gamma))
             self._moves = float(np.sqrt((1 / scaled).sum() / len(W))) if scaled[0] > 0 else 0.0
 
-    def solve(self, entries: Matrix, error: Matrix) -> _Solved:
-        """Return what rows of these tokens say, (n, m), given the most by which each entry is off."""
+    def solve(self, entries: Matrix, error: Matrix) -> Matrix:
+        """Return what rows of these tokens say, (n, m), given the most by which each entry is off: (3, 2, n).
+
+        They are a value and its limit for each test: the span, the ellipse and the mean, NaN without an ellipse.
+        """
+        result = np.full((3, 2, len(entries)), np.nan)
         centered = entries - entries.mean(1, keepdims=True)
         target = centered - self._bias
         hidden = target @ self._W @ self._inverse
@@ -320,14 +296,14 @@ class _Layer:
         moved = entry + product + SUMS * norms
         outside = np.linalg.norm(target - hidden @ self._W.T, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            result = _Solved(outside / norms, moved / norms, *np.full((4, len(entries)), np.nan))
+            result[0] = outside / norms, moved / norms
         if self._ellipse is None or not self._moves:
             return result
         n = (hidden - self._ellipse.beta) / self._ellipse.gamma
         off = moved * self._moves
         off += NORM_ROUNDINGS * self._state_eps / 2 * np.linalg.norm(hidden / self._ellipse.gamma, axis=1)
         square_limit = (2 * np.linalg.norm(n, axis=1) * off + off**2) / d + self._ellipse.eps
-        result = result._replace(square=(n**2).mean(1), square_limit=square_limit)
+        result[1] = (n**2).mean(1) - 1, square_limit
         if self._ellipse.centers:
-            result = result._replace(mean=np.abs(n.mean(1)), mean_limit=off / np.sqrt(d))
+            result[2] = n.mean(1), off / np.sqrt(d)
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,7 +17,6 @@ from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..core.version import __version__
 from ..errors import SourceError
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
@@ -87,7 +86,7 @@ class NeedReport(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         needed = {fit: dict(zip(("acceptance", "perplexity"), self.needed(fit), strict=True)) for fit in FITS}
-        return {**asdict(self), "source": dict(self.source), "needed": needed, "version": __version__}
+        return super().to_dict() | {"needed": needed}
 
     def summary(self) -> dict[str, Any]:
         """Return the values that a table shows."""

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_seed, shown, typed
+from ..core.devices import exact
+from ..core.options import Opening, takes
+from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import ConfigurationError, MatrixError, Parameter
+from ..language_models import ModelOnText
 from ..results.base import Result
+from ..sources import Source, open_source
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked
 from ..spectrum.inspection import allowed_log_sum
+from ..spectrum.replaced import MASK
 
 Blocks = Callable[[], Iterable[Any]]
 Matrix = NDArray[np.float64]
@@ -28,6 +35,8 @@ KINDS = ("log-probs", "logits")
 LABEL = "expected pairwise KL divergence"
 NUMBERS = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
 """The values of a divergence in JSON."""
+ROWS_IN_MEMORY = 1 << 27
+"""Most entries (1 GiB of float64) that one pass over the matrix collects for drawn pairs."""
 MOST_PAIRS = 1 << 30
 """Most pairs that are drawn: their results take 32 GiB."""
 BINS = 40
@@ -35,6 +44,11 @@ BINS = 40
 LARGEST_LOG_SUM = 0.5
 """Largest |log Σ P| of a row, in nats, that is accepted at any precision. Rounding alone stays below it; probabilities
 or logits given in place of log-probabilities exceed it."""
+NEARLY = 0.5
+"""A token counts as masked everywhere if some contexts mask it by `MASK` and all others by this part of it: the
+distance depends on each context's likeliest token."""
+OFFSET = 100.0
+"""Least mean of an output bias whose roundoff counts; that of a smaller one is lost beside the log-probabilities'."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +67,6 @@ class PairwiseKLD(Result):
 
     kld: float
     """Mean of KL(P(·|c) ‖ P(·|c′)) over pairs of contexts, in nats."""
-    pairs: str | int
-    """``"all"`` for all T² ordered pairs, c = c′ included, or the number of pairs drawn from them."""
-    standard_error: float | None
-    """Standard error of the mean for drawn pairs; ``None`` when all pairs are used. Divergences are skewed: ±1.96 of it
-    covered the mean in 90 % of samples of 50 pairs, and Student's t (2.01 for 50) hardly more; take 1,000 or more."""
     contexts: int
     """T."""
     vocab: int
@@ -69,6 +78,11 @@ class PairwiseKLD(Result):
     """Largest |log Σ P| of the rows before they were normalized, in nats; ``None`` for logits."""
     eps: Precision
     """The precision of the entries, from which ``roundoff`` is computed."""
+    pairs: str | int = "all"
+    """``"all"`` for all T² ordered pairs, c = c′ included, or the number of pairs drawn from them."""
+    standard_error: float | None = None
+    """Standard error of the mean for drawn pairs; ``None`` when all pairs are used. Divergences are skewed: ±1.96 of it
+    covered the mean in 90 % of samples of 50 pairs, and Student's t (2.01 for 50) hardly more; take 1,000 or more."""
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What was measured: path, kind, head, corpus, split."""
     seconds: float = field(default=0.0, compare=False)
@@ -151,8 +165,9 @@ def _nats(value: float) -> str:
     return f"{value:.4f}" if value >= 0.1 or value == 0 else f"{value:.4g}"
 
 
-def check_pairs(pairs: Any) -> Literal["all"] | int:
-    """Return ``"all"`` or a number of pairs; refuse anything else."""
+def _checked_pairs(pairs: Any, seed: int) -> Literal["all"] | int:
+    """Return ``"all"`` or a number of pairs; refuse anything else, and a seed below 0."""
+    check_seed(seed)
     if isinstance(pairs, str) and pairs == "all":
         return "all"
     count = int(pairs) if isinstance(pairs, Integral) else 0
@@ -215,11 +230,10 @@ def pairwise_kld(
     """
     if kind not in KINDS:
         raise ConfigurationError(f"unknown kind {kind!r}; the rows are one of {', '.join(KINDS)}")
-    check_seed(seed)
-    pairs = check_pairs(pairs)
+    pairs = _checked_pairs(pairs, seed)
     blocks: Blocks = log_probs if callable(log_probs) else lambda: _slices(log_probs)
     rows = _Rows(blocks, kind, eps if eps is None or isinstance(eps, Precision) else precision(eps))
-    return _exact(rows) if pairs == "all" else _sampled(rows, shape or _shape(blocks), pairs, seed)
+    return rows.over_all_pairs() if pairs == "all" else rows.over_drawn_pairs(shape or _shape(blocks), pairs, seed)
 
 
 class _Rows:
@@ -259,24 +273,10 @@ class _Rows:
                 self._check(LARGEST_LOG_SUM)
         return p, log_p
 
-    def eps(self, vocab: int) -> Precision:
-        """Return the precision of the rows; raise `MatrixError` if it does not explain their largest |log Σ P|."""
-        eps = self._eps or self._inspection.precision
-        self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, vocab)))
-        return eps
-
-    def doubt(self) -> str:
-        """Return why the entries may be something else than log-probabilities, if they were inspected."""
-        return self._inspection.replaced() if self._eps is None else ""
-
     def sizes(self, entries: Matrix) -> Matrix:
         """Return the sizes of the entries when they were rounded: normalized logits may have been larger."""
         least = self._eps.size if self._eps is not None and self._kind == "log-probs" else None
         return np.maximum(np.abs(entries), least or 0.0)
-
-    def largest_log_sum(self) -> float | None:
-        """Return the largest |log Σ P| of the rows read, in nats; ``None`` for logits."""
-        return self._largest if self._kind == "log-probs" else None
 
     def _check(self, allowed: float) -> None:
         if self._largest > allowed:
@@ -288,61 +288,82 @@ class _Rows:
                 ")",
             )
 
+    def over_all_pairs(self) -> PairwiseKLD:
+        """Return the mean over all pairs."""
+        contexts = 0
+        sums: Matrix | float = 0.0
+        for entries in self.pieces():
+            p, log_p = self.normalized(entries, contexts + np.arange(len(entries)))
+            size = self.sizes(entries)
+            terms = (p, log_p, size, p * log_p, p * log_p**2, p * size, p * size**2)
+            sums = sums + np.stack([term.sum(0) for term in terms])
+            contexts += len(entries)
+        assert isinstance(sums, np.ndarray)
+        p, log_p, size, p_log_p, p_log_p_squared, p_size, p_size_squared = sums / contexts
+        negative_entropy, cross = float(p_log_p.sum()), float(p @ log_p)
+        # Roundoff may make the divergence of equal rows negative.
+        kld = max(negative_entropy - cross, 0.0)
+        deviation = math.sqrt(max(float((p_log_p_squared - 2 * p_log_p * log_p + p * log_p**2).sum()) - kld**2, 0.0))
+        moved = deviation * math.sqrt(float(p_size_squared.sum())) + float(p_size.sum() + p @ size)
+        summing = -(contexts + p.size) * (negative_entropy + cross)
+        return self._divergence(kld, (contexts, p.size), (moved, deviation + 2, summing))
 
-def _exact(rows: _Rows) -> PairwiseKLD:
-    contexts = 0
-    sums: Matrix | float = 0.0
-    for entries in rows.pieces():
-        p, log_p = rows.normalized(entries, contexts + np.arange(len(entries)))
-        size = rows.sizes(entries)
-        terms = (p, log_p, size, p * log_p, p * log_p**2, p * size, p * size**2)
-        sums = sums + np.stack([term.sum(0) for term in terms])
-        contexts += len(entries)
-    assert isinstance(sums, np.ndarray)
-    p, log_p, size, p_log_p, p_log_p_squared, p_size, p_size_squared = sums / contexts
-    eps = rows.eps(p.size)
-    negative_entropy, cross = float(p_log_p.sum()), float(p @ log_p)
-    # Roundoff may make the divergence of equal rows negative.
-    exact = max(negative_entropy - cross, 0.0)
-    variance = float((p_log_p_squared - 2 * p_log_p * log_p + p * log_p**2).sum()) - exact**2
-    rounding = math.sqrt(max(variance, 0.0) * float(p_size_squared.sum())) + float(p_size.sum() + p @ size)
-    summing = -(contexts + p.size) * (negative_entropy + cross)
-    coarse = _step(eps) / 2 * (math.sqrt(max(variance, 0.0)) + 2)
-    roundoff = _finite(eps.value / 2 * rounding + coarse + 2.0**-53 * summing)
-    sums_off = rows.largest_log_sum()
-    return PairwiseKLD(exact, "all", None, contexts, p.size, roundoff, sums_off, eps, doubt=rows.doubt())
+    def over_drawn_pairs(self, shape: tuple[int, int], pairs: int, seed: int) -> PairwiseKLD:
+        """Return the mean over drawn pairs of rows of a (T, M) matrix."""
+        contexts, vocab = shape
+        drawn = np.random.default_rng(seed).integers(contexts, size=(pairs, 2))
+        at_once = max(1, ROWS_IN_MEMORY // (2 * vocab))
+        values, *moved = np.empty((4, pairs))
+        for start in range(0, pairs, at_once):
+            some = drawn[start : start + at_once]
+            needed, places = np.unique(some, return_inverse=True)
+            collected = self._collect(needed, vocab)
+            for index, pair in enumerate(places.reshape(some.shape), start):
+                (p, q), (log_p, log_q) = self.normalized(collected[pair], needed[pair])
+                one, other = self.sizes(collected[pair])
+                values[index] = float(p @ (log_p - log_q))
+                apart = p * np.abs(log_p - log_q - values[index])
+                moved[0][index] = float(apart @ one + (p + q) @ other)
+                moved[1][index] = float(apart.sum()) + 2
+                moved[2][index] = -vocab * float(p @ (log_p + log_q))
+        entries, steps, summing = (float(each.mean()) for each in moved)
+        counts, edges = np.histogram(values, bins=BINS, range=(min(0.0, values.min()), values.max()))
+        return self._divergence(
+            float(values.mean()), shape, (entries, steps, summing), pairs=pairs,
+            standard_error=float(values.std(ddof=1)) / math.sqrt(pairs),
+            histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())),
+        )  # fmt: skip
 
+    def _divergence(
+        self, kld: float, shape: tuple[int, int], moved: tuple[float, float, float], **drawn: Any
+    ) -> PairwiseKLD:
+        """Return a divergence with its roundoff; refuse rows whose |log Σ P| their precision does not explain.
 
-ROWS_IN_MEMORY = 1 << 27
-"""Most entries (1 GiB of float64) that one pass over the matrix collects for drawn pairs."""
+        ``moved`` is by how much it moves with ε/2 of the entries' sizes, with δ/2, and with 2⁻⁵³ of each sum.
+        """
+        eps = self._eps or self._inspection.precision
+        self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, shape[1])))
+        roundoff = eps.value / 2 * moved[0] + _step(eps) / 2 * moved[1] + 2.0**-53 * moved[2]
+        return PairwiseKLD(
+            kld=kld,
+            contexts=shape[0],
+            vocab=shape[1],
+            roundoff=roundoff if math.isfinite(roundoff) else None,
+            largest_log_sum=self._largest if self._kind == "log-probs" else None,
+            eps=eps,
+            doubt=self._inspection.replaced() if self._eps is None else "",
+            **drawn,
+        )
 
-
-def _sampled(rows: _Rows, shape: tuple[int, int], pairs: int, seed: int) -> PairwiseKLD:
-    contexts, vocab = shape
-    drawn = np.random.default_rng(seed).integers(contexts, size=(pairs, 2))
-    at_once = max(1, ROWS_IN_MEMORY // (2 * vocab))
-    values, entries, spreads, sums = np.empty((4, pairs))
-    for start in range(0, pairs, at_once):
-        some = drawn[start : start + at_once]
-        needed, places = np.unique(some, return_inverse=True)
-        collected = _collect(rows, needed, vocab)
-        for index, pair in enumerate(places.reshape(some.shape), start):
-            (p, q), (log_p, log_q) = rows.normalized(collected[pair], needed[pair])
-            one, other = rows.sizes(collected[pair])
-            values[index] = float(p @ (log_p - log_q))
-            apart = p * np.abs(log_p - log_q - values[index])
-            entries[index] = float(apart @ one + (p + q) @ other)
-            spreads[index] = float(apart.sum()) + 2
-            sums[index] = -float(p @ (log_p + log_q))
-    eps = rows.eps(vocab)
-    error = float(values.std(ddof=1)) / math.sqrt(pairs)
-    rounding = eps.value / 2 * entries.mean() + _step(eps) / 2 * spreads.mean()
-    roundoff = _finite(float(rounding + vocab * 2.0**-53 * sums.mean()))
-    counts, edges = np.histogram(values, bins=BINS, range=(min(0.0, values.min()), values.max()))
-    return PairwiseKLD(
-        float(values.mean()), pairs, error, contexts, vocab, roundoff, rows.largest_log_sum(), eps,
-        histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())), doubt=rows.doubt(),
-    )  # fmt: skip
+    def _collect(self, needed: NDArray[np.int64], vocab: int) -> Matrix:
+        """Return the rows whose indices are ``needed``, in ascending order."""
+        collected = np.empty((needed.size, vocab))
+        start = 0
+        for block in self.blocks():
+            first, last = np.searchsorted(needed, [start, start + len(block)])
+            collected[first:last] = block[needed[first:last] - start]
+            start += len(block)
+        return collected
 
 
 def _step(eps: Precision) -> float:
@@ -356,10 +377,6 @@ def _step(eps: Precision) -> float:
     return rounding.step
 
 
-def _finite(roundoff: float) -> float | None:
-    return roundoff if math.isfinite(roundoff) else None
-
-
 def _shape(blocks: Blocks) -> tuple[int, int]:
     contexts, vocab = 0, 0
     for block in blocks():
@@ -369,17 +386,6 @@ def _shape(blocks: Blocks) -> tuple[int, int]:
     return contexts, vocab
 
 
-def _collect(rows: _Rows, needed: NDArray[np.int64], vocab: int) -> Matrix:
-    """Return the rows of a streamed matrix whose indices are ``needed``, in ascending order."""
-    collected = np.empty((needed.size, vocab))
-    start = 0
-    for block in rows.blocks():
-        first, last = np.searchsorted(needed, [start, start + len(block)])
-        collected[first:last] = block[needed[first:last] - start]
-        start += len(block)
-    return collected
-
-
 def _slices(matrix: Any) -> Iterable[Any]:
     check_dense(matrix, "the matrix")
     matrix = matrix if hasattr(matrix, "shape") else as_array(matrix)
@@ -387,3 +393,82 @@ def _slices(matrix: Any) -> Iterable[Any]:
     rows_at_once = max(1, (16 << 20) // (8 * max(1, matrix.shape[-1])))
     for start in range(0, len(matrix), rows_at_once):
         yield matrix[start : start + rows_at_once]
+
+
+@takes(Opening)
+@typed
+def kld(
+    source: Any,
+    *,
+    pairs: Literal["all"] | int = "all",
+    seed: int = 0,
+    progress: Progress | bool = False,
+    **options: Unpack[Opening],
+) -> PairwiseKLD:
+    """Measure the expected pairwise KL divergence of a source's rows, in nats (Yang et al. 2018, appendix C.1).
+
+    A head with rows for more tokens than the tokenizer has is also measured without them, renormalized.
+
+    Args:
+        source: as for `rank`.
+        pairs: ``"all"`` for all T² ordered pairs, exactly and in one pass, or the number of pairs to draw, at least 2.
+        seed: seed of the draw.
+        progress: where to report; ``True`` means standard error.
+        options: how the source is opened, see `Opening`.
+
+    Raises:
+        BottleneckError: for a source that cannot be read, rows that are not finite or not log-probabilities, or tokens
+            that only some contexts mask by a large negative number.
+    """
+    started = time.monotonic()
+    pairs = _checked_pairs(pairs, seed)
+    opened, report = open_source(source, **options), reporting(progress)
+    opened.prepare(report)
+    whole = _divergence(opened, pairs, seed, report)
+    variants = {key: _divergence(each, pairs, seed, report) for key, each in opened.variants().items()}
+    seconds = round(time.monotonic() - started, 3)
+    return replace(whole, source=opened.description, doubt=opened.entry_warning(), variants=variants, seconds=seconds)
+
+
+def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress: Progress) -> PairwiseKLD:
+    """Return the divergence of one matrix."""
+
+    def blocks() -> Iterator[NDArray[Any]]:
+        masked, nearly = np.zeros((2, source.entries_shape[1]), dtype=np.int64)
+        with progress.bar("computing pairwise KL", source.entries_shape[0], "contexts") as bar:
+            for rows in source.entries():
+                if rows.min() < rows.max() + MASK:
+                    below = rows - rows.max(1, keepdims=True)
+                    masked += (below < MASK).sum(0)
+                    nearly += (below < NEARLY * MASK).sum(0)
+                    # A token that all contexts mask has probability 0 and no part in any divergence.
+                    rows = np.where(rows == -np.inf, rows.max(1, keepdims=True) + 2 * MASK, rows)
+                yield rows
+                bar.advance(len(rows))
+        _refuse_masks(masked, nearly, source.entries_shape[0])
+
+    return pairwise_kld(
+        blocks,
+        pairs=pairs,
+        seed=seed,
+        shape=source.entries_shape,
+        kind="logits" if source.description["kind"] in ("logits", "extended") else "log-probs",
+        eps=source_precision(source),
+    )
+
+
+def source_precision(source: Source) -> Precision:
+    """Return the precision of a source's entries; normalization hides how large logits with a common bias were."""
+    bias = source.head.bias if isinstance(source, ModelOnText) else None
+    offset = 0.0 if bias is None else abs(float(exact(bias.detach()[bias.isfinite()]).mean()))
+    return replace(source.precision, size=offset) if offset > OFFSET else source.precision
+
+
+def _refuse_masks(masked: NDArray[np.int64], nearly: NDArray[np.int64], contexts: int) -> None:
+    """Refuse tokens that some contexts mask and others do not even nearly, given the number of contexts for each."""
+    some = np.flatnonzero((masked > 0) & (nearly < contexts))
+    if some.size:
+        raise MatrixError(
+            f"{masked[some[0]]:,} of {contexts:,} contexts mask token {some[0]:,} by {-MASK:,.0f} nats or more: the "
+            "divergence from them is infinite; leave out the columns of such tokens"
+        )

@@ -28,10 +28,10 @@ from .computing import RankOptions, SpectrumSettings, compute_spectrum
 from .course import checkpoint_finding, steps_of
 from .head_analysis import head_analysis
 from .hidden_size import finding as hidden_size_finding
+from .pairwise_kld import source_precision
 from .partial_rank import partial_rank
 from .report import Doubts, Finding, RankReport
 from .reports import RankReports
-from .source_kld import source_precision
 
 INF = RANK["inf"].choices
 """The ways to treat entries of −∞."""

@@ -198,7 +198,7 @@ class RankReport(Result):
     def verdict(self) -> Verdict:
         """What the ranks say of the output layer, and what to do next."""
         found = next((finding.verdict for finding in self.findings if finding.verdict), None)
-        return found or verdict_of(self, self.spectrum.shape)
+        return found or verdict(self, self.spectrum.shape)
 
     def _by_rule(self) -> dict[str, RankEstimate]:
         return {rule: judge(self.spectrum, self.eps, rule=rule, **self.doubts).raw for rule in RULES}
@@ -308,19 +308,6 @@ def _with_interval(rank: RankEstimate) -> str:
     if rank.determinate or rank.at_least or not rank.high:
         return str(rank)
     return f"{rank.value:,} ({rank.low:,} to {rank.high:,})"
-
-
-def verdict_of(report: Any, shape: tuple[int, int]) -> Verdict:
-    """Return the verdict of a report, measured or saved (`SavedRank`), of a (T, M) matrix."""
-    return verdict(
-        report.rank,
-        report.rank_centered,
-        shape=shape,
-        bound=(report.bound["raw"], report.bound["centered"]),
-        embedding_size=report.embedding_size,
-        distinct=report.eps.distinct,
-        of_a_model=report.source.get("kind") != "matrix",  # and not of a matrix of any kind
-    )
 
 
 def evidence_rows(report: Any, method: str, why: str) -> list[tuple[str, str]]:

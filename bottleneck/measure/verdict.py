@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..spectrum import RankEstimate
 
@@ -20,49 +20,30 @@ class Verdict(NamedTuple):
     """Empty where nothing follows."""
 
 
-def verdict(
-    rank: RankEstimate,
-    centered: RankEstimate,
-    *,
-    shape: tuple[int, int],
-    bound: tuple[int | None, int | None],
-    embedding_size: int | None,
-    distinct: tuple[int, int] | None = None,
-    of_a_model: bool = True,
-) -> Verdict:
+def verdict(report: Any, shape: tuple[int, int]) -> Verdict:
     """Return whether an output layer is at its bound, from a determinate rank where there is one.
 
     Args:
-        rank: rank of log P.
-        centered: rank of the row-centred log P.
+        report: what was measured or saved of the rank, a `RankReport` or a `SavedRank`.
         shape: (T, M).
-        bound: the largest ranks that algebra allows, raw and row-centred, before the shape limits them; ``None`` where
-            there is none or it is unknown.
-        embedding_size: d, if it is known.
-        distinct: number of different rows and of different columns, if some are repeated.
-        of_a_model: whether the rows are a model's log-probabilities; a matrix of any kind has rows and columns only.
-
-    Example:
-        >>> rank = RankEstimate(281, 281, 281, True, 1e-3, 9.0, 0.5, 1e-9, 5e8, False)
-        >>> verdict(rank, rank, shape=(82430, 10000), bound=(281, 280), embedding_size=280).sentence
-        'at its bound: the output layer allows rank 281 = d + 1'
     """
-    T, M = shape
-    limit, name, full = bound[0], "rank", M
-    if not rank.determinate and centered.determinate and bound[1] is not None:
-        rank, limit, name, full = centered, bound[1], "row-centred rank", M - 1
+    (T, full), d = shape, report.embedding_size
+    rank, limit, name = report.rank, report.bound["raw"], "rank"
+    if not rank.determinate and report.rank_centered.determinate and report.bound["centered"] is not None:
+        rank, limit, name, full = report.rank_centered, report.bound["centered"], "row-centred rank", full - 1
     if limit is not None and limit >= full:
         limit = None  # the shape limits the rank, not the output layer
-    most = "" if limit is None else f"{limit:,}{_formula(limit, embedding_size)}"
+    most = "" if limit is None else f"{limit:,}{_formula(limit, d)}"
     if limit is not None and rank.value == limit and (rank.determinate or (rank.at_least and rank.low == limit)):
         return Verdict(f"at its bound: the output layer allows {name} {most}", BEYOND)
     if not rank.determinate:
-        return _open(rank, name, most, embedding_size)
+        return _open(rank, name, most, d)
     if not rank.value:
         return Verdict("every entry is zero", "")
     if limit is None:
+        of_a_model = report.source.get("kind") != "matrix"  # and not of a matrix of any kind
         of = f"{rank.value:,} of {min(T, full):,}"
-        return (_of_a_model if of_a_model else _of_a_matrix)(rank.value, of, shape, distinct or shape)
+        return _without_bound(rank.value, of, shape, report.eps.distinct or shape, of_a_model)
     if limit >= T:
         return Verdict(
             f"too few contexts: {T:,} show no {name} above {T:,}, and the output layer allows {most}",
@@ -110,15 +91,18 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None) -> Verdict:
     return Verdict(f"open: the {name} is {interval}{allowed}; {doubt}", settles)
 
 
-def _of_a_model(value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int]) -> Verdict:
-    (T, M), (rows, columns) = shape, distinct
-    if value == rows < min(shape):
+def _without_bound(value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int], of_a_model: bool) -> Verdict:
+    """Return the verdict of a determinate rank where no bound is known, ``of`` the largest one."""
+    (T, M), rows = shape, "contexts" if of_a_model else "rows"
+    if value in distinct and value < min(shape):
+        repeated = rows if value == distinct[0] else "columns"
+        too_few = repeated == "contexts"
         return Verdict(
-            f"too few different contexts: rank {of}, as many as there are different contexts",
-            f"measure more than {M:,} different contexts",
+            f"{'too few different contexts: ' if too_few else ''}rank {of}, as many as there are different {repeated}",
+            f"measure more than {M:,} different contexts" if too_few else "",
         )
-    if value == columns < min(shape):
-        return Verdict(f"rank {of}, as many as there are different columns", "")
+    if not of_a_model:
+        return Verdict(f"{'full' if value == min(shape) else 'below full'} rank: {of}", "")
     if value == M - 1 < T:
         return Verdict(f"full rank but for one direction: {of}", "")
     if value < min(shape):
@@ -129,9 +113,3 @@ def _of_a_model(value: int, of: str, shape: tuple[int, int], distinct: tuple[int
     if T < M:
         return Verdict(f"too few contexts: full rank, {of}, for so few", f"measure more than {M:,} contexts")
     return Verdict(f"not a bottleneck: full rank, {of}", "")
-
-
-def _of_a_matrix(value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int]) -> Verdict:
-    if value == min(distinct) < min(shape):
-        return Verdict(f"rank {of}, as many as there are different {'rows' if value == distinct[0] else 'columns'}", "")
-    return Verdict(f"{'full' if value == min(shape) else 'below full'} rank: {of}", "")

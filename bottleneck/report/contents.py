@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from ..measure.report import verdict_of
+from ..measure.verdict import verdict
 from ..results.plotting import HEADS, Look, head_of, looks
 from ..results.saved import SavedRank, Source
 from ..spectrum import Spectrum
@@ -75,7 +75,7 @@ class Model:
     @property
     def verdict(self) -> str:
         """What the ranks say of the output layer, as one sentence."""
-        return verdict_of(self.report, self.shape).sentence
+        return verdict(self.report, self.shape).sentence
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from ..core.version import __version__
 from ..errors import ConfigurationError
 from .tables import TableText, csv_text, html_table, latex, markdown
 
@@ -25,9 +26,10 @@ _SUFFIX = re.compile(r"\.(npz|npy|zarr|safetensors)$")
 class Result(ABC):
     """A measurement. It prints as aligned lines and displays as a table in a notebook."""
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
+        known: Any = self
+        return {**asdict(known), "version": __version__}
 
     @abstractmethod
     def rows(self) -> list[tuple[str, str]]:

@@ -33,13 +33,6 @@ def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     assert torch.equal(logits.argmax(1), torch.from_numpy(tokens))
 
 
-def test_a_matrix_file(tmp_path: Path) -> None:
-    W = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
-    np.save(tmp_path / "w.npy", W)
-    found = argmaxable(tmp_path / "w.npy", kind="matrix")
-    np.testing.assert_array_equal(found.unargmaxable, unargmaxable(W).unargmaxable)
-
-
 def test_what_has_no_single_softmax(runs: dict[str, Path], log_probs: Callable[..., NDArray[np.float64]]) -> None:
     with pytest.raises(SourceError, match="has a mos head: the argmax of a mixture"):
         argmaxable(open_source(runs["mos"]))

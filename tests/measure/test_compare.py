@@ -52,16 +52,11 @@ def test_the_largest_margins_each_way(
     assert f"… {better.context} ▸{better.target}◂".endswith(rows["mos is better"].removeprefix("…"))
     assert rows["mos"].startswith(f"−log P {better.nll[0]:.2f}; {better.top[0][0].token!r}")
     tables = found._repr_html_().split("</table>")[:-1]  # the statistics, and one for each context
-    assert len(tables) == 1 + 2 * 3
-    assert all(
-        f"<th>{name} is better</th>" in each
-        for name, each in zip(["mos"] * 3 + ["softmax"] * 3, tables[1:], strict=True)
-    )
+    assert ["<th>mos is better</th>" in each for each in tables] == [False] + 3 * [True] + 3 * [False]
 
 
 @pytest.mark.parametrize(
-    ("place", "length", "sentence"),
-    [(0, 9, "abc."), (4, 9, "efg."), (6, 9, "efg."), (7, 9, "efg."), (8, 9, "hij"), (5, 1, "efg"), (1, 0, "b")],
+    ("place", "length", "sentence"), [(0, 9, "abc."), (4, 9, "efg."), (7, 9, "efg."), (8, 9, "hij"), (5, 1, "efg")]
 )
 def test_the_sentence_around_a_token(place: int, length: int, sentence: str) -> None:
     text = Letters(np.frombuffer(b"abc.efg.hij", np.uint8).astype(np.int64), np.arange(11))
@@ -93,17 +88,13 @@ def test_a_store_stands_for_its_run(runs: dict[str, Path], tmp_path: Path) -> No
 
 
 def test_sources_on_other_tokens_are_refused(runs: dict[str, Path]) -> None:
-    run = open_source(runs["mos"])
-    with pytest.raises(SourceError, match=r"do not predict the same tokens: they have \d+ and 20 contexts; compare"):
-        compare(run, open_source(runs["softmax"], contexts=20))
     one, other = open_source(runs["mos"], contexts=20), open_source(runs["softmax"], contexts=20, split="valid")
     row = int(np.argmax(one.targets != other.targets))
     place = f"context {row} is followed by token {one.targets[row]} and by token {other.targets[row]}; compare"
     with pytest.raises(SourceError, match=place):
         compare(one, other)
     with pytest.raises(ConfigurationError, match="examples must be at least 0, not -1"):
-        compare(run, run, examples=-1)
-    assert compare(run, run, examples=0).first_better == ()
+        compare(one, one, examples=-1)
 
 
 def test_a_matrix_is_on_the_tokens_of_a_run(runs: dict[str, Path]) -> None:

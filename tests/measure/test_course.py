@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import SourceError
-from softmax_bottleneck.measure.course import alpha_req
-from softmax_bottleneck.measure.directions import directions
 
 ADDED = ["effective rank", "effective rank of H", "effective rank of W", "RankMe of H", "αReQ of H"]
 
@@ -60,10 +58,6 @@ def test_values_are_those_of_plain_formulas(run: Path) -> None:
         assert found["gradient_kept"] == sb.gradient(path, dtype="float64").kept
 
 
-def test_alpha_needs_three_values() -> None:
-    assert alpha_req(directions([np.outer(np.arange(9.0), np.ones(4))]))[0] is None
-
-
 def test_the_table_and_the_figure_follow_the_step(run: Path) -> None:
     reports = sb.rank(sb.checkpoints(run)[::-1])
     header, _, *rows = str(reports.table()).split("\n")
@@ -97,16 +91,12 @@ def test_the_command_measures_a_folder(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_a_trainer(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+    from transformers import GPT2Config, GPT2LMHeadModel
 
-    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(40)}, unk_token="w0"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     sizes = {"vocab_size": 40, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 32}
     for step in (100, 1000, 20):
         folder = tmp_path / f"checkpoint-{step}"
         GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).save_pretrained(folder)
-        PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
         (folder / "optimizer.pt").touch()
     (tmp_path / "runs-2026").mkdir()
     reports = sb.rank(sb.checkpoints(tmp_path), data=torch.randint(40, (4, 32)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -146,8 +147,7 @@ def test_rounding_changes_less_than_the_roundoff_says(dtype: str) -> None:
     exact = compare(P, Q, kind="logits").statistics
     rounded = compare(P.astype(dtype), Q.astype(dtype), kind="logits").statistics
     for name, each in rounded.items():
-        moved = abs(each.value - exact[name].value)
-        assert moved <= each.roundoff
+        assert abs(each.value - exact[name].value) <= each.roundoff
         assert each.roundoff < 1 or name in ("same_top", "top_5")
     noisy = compare(*(normalized(each).astype("float16") for each in (P, Q))).difference
     assert (noisy.rank.low, noisy.rank.high, noisy.most) == (0, 49, 49)  # of 60 × 50
@@ -204,7 +204,6 @@ def test_tokens_of_probability_zero() -> None:
     assert masked.difference.rank.value == plain.difference.rank.value == 5
     infinite = compare(normalized(np.insert(P, 2, 0.0, axis=1)), both[1])
     assert infinite.statistics["kl"].value is None
-    assert "KL(P‖Q), nats  ∞\n" in infinite.details()
     assert infinite.rows()[0] == ("verdict", "KL(P‖Q) ∞ nats; same top token: 0 ± 0 %")
     assert 0 < infinite.statistics["tv"].value < 1
     json.dumps(infinite.to_dict(), allow_nan=False)
@@ -216,23 +215,20 @@ def test_a_padded_vocabulary_is_cut_and_renormalized() -> None:
     found, cut = compare(P, Q), compare(P, normalized(Q[:, :6]))
     assert values(found) == pytest.approx(values(cut))
     assert found.difference.rank.value == cut.difference.rank.value
-    (note,) = (each for each in found.notes if "cut" in each)
-    assert note == (
-        "cut to the first 6 tokens, which both have, and renormalized; the others hold "
-        f"{np.exp(Q[:, 6:]).sum(1).mean():.2g} of the probability of array"
-    )
+    assert found.notes[0].startswith("cut to the first 6 tokens, which both have, and renormalized; the others hold")
+    assert f" {np.exp(Q[:, 6:]).sum(1).mean():.2g} of the probability of array" in found.notes[0]
+
+
+def test_equal_models_without_targets() -> None:
+    layer, hidden = nn.Linear(3, 5), torch.randn(4, 3)
+    knows, same = (compare(layer, layer, hidden=hidden, targets=each) for each in ([0, 1, 2, 3], None))
+    assert (same.difference.rank.value, same.difference.effective_rank, same.statistics["jsd"].value) == (0, 0, 0)
+    left_out = knows.statistics.keys() - same.statistics.keys()
+    assert left_out == {name for name in knows.statistics if re.search("perplexity|delta|log_ratio", name)}
+    assert (same.nll, same.first_better) == (None, ())
 
 
 def test_what_cannot_be_compared() -> None:
-    layer, hidden = nn.Linear(3, 5), torch.randn(4, 3)
-    knows = compare(layer, layer, hidden=hidden, targets=[0, 1, 2, 3]).statistics
-    assert "log_ratio" in knows
-    same = compare(layer, layer, hidden=hidden)
-    assert (same.difference.rank.value, same.difference.effective_rank, same.statistics["jsd"].value) == (0, 0, 0)
-    assert same.statistics.keys() == knows.keys() - {name for name in knows if "perp" in name or "delta" in name} - {
-        "log_ratio"
-    }
-    assert (same.nll, same.first_better) == (None, ())
     P = normalized(np.zeros((4, 5)))
     with pytest.raises(SourceError, match="they have 4 and 3 contexts; compare models with one vocabulary"):
         compare(P, P[:3])
@@ -259,7 +255,6 @@ def test_quantization_moves_every_direction_and_an_edited_head_few() -> None:
     assert alike.difference.method != "factored"
     assert alike.difference.rank.value == 8
     assert alike.difference.effective_rank == found["4 bits"].difference.effective_rank
-    assert str(found.table(columns=["kl", "same top token"])).count("\n") == 5
     assert max(map(len, repr(found).splitlines())) <= 80
     assert found.to_dict()["results"][0]["statistics"]["kl"]["value"] == kl[0]
     assert found.to_frame()["kl"].tolist() == kl

@@ -150,7 +150,7 @@ def test_both_ways_are_one(
 
 def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], runs: dict[str, Path]) -> None:
     with pytest.raises(SourceError, match="the gradient needs a model, and array is only its log-probabilities"):
-        gradient(open_source(log_probs()))
+        gradient(log_probs())
     with pytest.raises(SourceError, match="which token came after each context, so the loss has no gradient: give"):
         gradient(torch.nn.Linear(4, 9), hidden=torch.ones(3, 4))
     with pytest.raises(ConfigurationError, match="sample must be at least 1, not 0"):

@@ -109,16 +109,13 @@ def test_all_dimensions_are_the_model_itself(name: str) -> None:
 def test_without_targets_and_as_a_figure() -> None:
     layer, given = model()
     report = sb.need(layer, hidden=given["hidden"])
-    assert report.perplexity is None
-    assert report.to_dict()["other_text"][0]["perplexity"] is None
-    assert report.needed()[1] is None
-    _, ax = plt.subplots()
-    sb.need(layer, **given).plot(ax)
-    for line in ax.lines[:2]:
-        assert line.get_xdata().tolist() == [1, 2, 4, 6]  # type: ignore[union-attr]
+    assert report.perplexity is report.other_text[0].perplexity is report.needed()[1] is None
+    axes: Any = sb.need(layer, **given).plot().figure.axes
+    assert len(axes) == 2
+    for line in axes[0].lines[:2]:
+        assert line.get_xdata().tolist() == [1, 2, 4, 6]
         assert line.get_ydata()[-1] == pytest.approx(1)
-    assert ax.lines[2].get_xdata()[0] == d  # type: ignore[index]
-    assert len(sb.need(layer, **given).plot().figure.axes) == 2
+    assert axes[0].lines[2].get_xdata()[0] == d
     plt.close("all")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ AT, MOST = "at its bound: the output layer allows", "the output layer allows 282
 OPEN = estimate(9_981, 9_713, 9_999)
 SKETCH: dict[str, Any] = {"at_least": True, "determinate": False}
 ANOTHER, WIDER = "another output layer", "a larger width"
-MATRIX = {"bound": FREE, "of_a_model": False}
+MATRIX = {"bound": FREE, "kind": "matrix"}
 
 CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
     (estimate(282), {}, f"{AT} rank 282 = d + 2", ANOTHER),
@@ -71,8 +72,16 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("found", "more", "sentence", "following"), CASES)
 def test_every_case(found: RankEstimate, more: dict[str, Any], sentence: str, following: str) -> None:
-    known = {"shape": (82_430, 10_000), "bound": BOUND, "embedding_size": 280, "centered": OPEN} | more
-    said = verdict(found, known.pop("centered"), **known)
+    known = {"shape": (82_430, 10_000), "bound": BOUND, "embedding_size": 280, "centered": OPEN, "kind": "run"} | more
+    report = SimpleNamespace(
+        rank=found,
+        rank_centered=known["centered"],
+        bound=dict(zip(("raw", "centered"), known["bound"], strict=True)),
+        embedding_size=known["embedding_size"],
+        eps=SimpleNamespace(distinct=known.get("distinct")),
+        source={"kind": known["kind"]},
+    )
+    said = verdict(report, known["shape"])
     assert said.sentence.startswith(sentence)
     assert following in said.next
     assert bool(following) == bool(said.next)
