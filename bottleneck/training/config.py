@@ -76,8 +76,7 @@ class TrainingConfig(_Section):
     """Texts of a batch that are processed at once, with gradients summed; fewer take less memory. ``None`` for all.
 
     Each part of a batch draws its own dropout masks, including those that its texts share (hidden-to-hidden weights and
-    words), and its own predictions (``loss_fraction``). So with either, a run can only be continued with the same
-    number."""
+    words), and its own predictions (``loss_fraction``), so a run that has begun is continued with the same number."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Type of the matrix products in a training step; weights, losses and all measurements are float32. On a GPU the
     recurrent layers are too; in training they use the TF32 products that torch allows cuDNN."""

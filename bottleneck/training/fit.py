@@ -31,7 +31,6 @@ from .config import RunConfig, complete, configuration_of, difference
 from .epochs import Epochs
 from .evaluate import Perplexity, evaluate, text_of
 from .loop import Loop, write_metrics
-from .objective import depends_on_parts
 from .optimizer import copies_of, learning_rate
 from .state import Row, saved_step
 
@@ -279,14 +278,12 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
 def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:
     """Return the part of a ``config.json`` that must stay the same; settings that it lacks have their defaults.
 
-    ``micro_batch_size`` may change, because that is the remedy when memory runs out, unless training has ``begun`` with
-    anything drawn or a penalty that depends on it.
+    ``micro_batch_size`` may change until training has ``begun``, because that is the remedy when memory runs out.
     """
     settings = complete(configuration_of(saved))
-    training, model = settings["training"], settings["model"]
+    training = settings["training"]
     columns, batch_size = training["micro_batch_size"], training["batch_size"]
-    fixed = begun and depends_on_parts(model["backbone"], model["head"], fraction=training["loss_fraction"])
-    training["micro_batch_size"] = min(columns or batch_size, batch_size) if fixed else None
+    training["micro_batch_size"] = min(columns or batch_size, batch_size) if begun else None
     return {**settings, "corpus": saved["corpus"], "initial_sha256": saved.get("initial_sha256")}
 
 

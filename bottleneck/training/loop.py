@@ -30,7 +30,7 @@ from . import optimizer as optimizers
 from .config import RunConfig
 from .epochs import Epochs, validated_after
 from .evaluate import mean_nll, perplexity_of, text_of
-from .objective import Objective, accumulate, depends_on_parts
+from .objective import Objective, accumulate
 from .optimizer import is_non_monotone, starts_averaging
 from .state import TrainerState, load_state, random_states, save_state, saved_step
 
@@ -235,12 +235,8 @@ class Loop:
                 f"give the same command with --set training.micro_batch_size={columns // 2}, which processes that many "
                 "columns at once and adds their gradients"
             )
-            settings = vars(self.model.backbone.config), self.model.head.settings
-            if depends_on_parts(*settings, fraction=self.settings.loss_fraction) and state_files(self.folder):
-                remedy += (
-                    ", and name another folder, because gradients depend on the parts (dropout masks, drawn "
-                    "predictions, the penalty of DOC)"
-                )
+            if state_files(self.folder):
+                remedy += ", and name another folder, because each part draws its own dropout masks and predictions"
         raise TrainingError(f"out of memory at step {self.state.step}; the saved state is in {self.folder}: {remedy}")
 
     def _finite(self, nll: Tensor, norm: Tensor) -> float:

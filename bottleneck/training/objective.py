@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -65,16 +62,6 @@ def _has_bfloat16_lstm(device: str) -> bool:
     and raises an error elsewhere.
     """
     return device == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-
-
-def depends_on_parts(*settings: Mapping[str, Any], fraction: float) -> bool:
-    """Return whether gradients depend on the parts of a split batch, with these settings of backbone and head.
-
-    Each part draws its own dropout masks and predictions, and DOC's penalty is that of the texts of one part.
-    """
-    return fraction < 1 or any(
-        ("drop" in name or name == "prior_penalty") and value for part in settings for name, value in part.items()
-    )
 
 
 def accumulate(objective: nn.Module, batch: Batch, state: State, *, columns: int | None) -> tuple[Tensor, State]:

@@ -26,7 +26,7 @@ def model() -> Any:
     return transformers.GPT2LMHeadModel(config).eval()
 
 
-@pytest.mark.parametrize("head", ["", "softmax", "mos", "lms-plif"])
+@pytest.mark.parametrize("head", ["", "mos"])
 def test_loss_generation_and_statistics(head: str, model: Any, no_float64: None, device: str) -> None:
     model = with_head(model, head) if head else model
     moved, where = copy.deepcopy(model).to(device), IDS.to(device)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
 from softmax_bottleneck.training import finetuning, loop, override
-from softmax_bottleneck.training.objective import Objective, depends_on_parts
+from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.optimizer import is_non_monotone
 
 from .conftest import AWD, SGD, Configure, contents, rows_of, train
@@ -221,41 +221,19 @@ def _limit_memory(monkeypatch: pytest.MonkeyPatch, *, step: int) -> None:
 
 
 def test_out_of_memory_names_the_remedy_and_it_helps(tmp_path: Path, configure: Configure) -> None:
-    config, text = configure(dropout=0.0), r"^out of memory at step 7; .*set training\.micro_batch_size=2.* gradients$"
+    """Other parts of a batch are another training: they come before the first state, or in another folder."""
+    config, parts = configure(), configure(micro_batch_size=2)
     with pytest.MonkeyPatch.context() as patch:
         _limit_memory(patch, step=7)
-        with pytest.raises(TrainingError, match=text):
-            train(config, tmp_path)
-        assert [file.name for file in (tmp_path / "trainer_state").iterdir()] == ["step-000000005.safetensors"]
-        train(config.replace(training={"micro_batch_size": 2}), tmp_path)
-    assert finetuning(tmp_path).training.micro_batch_size == 2  # what helped is not forgotten
-
-
-def test_what_depends_on_the_parts_of_a_batch() -> None:
-    """Each part has masks, drawn predictions and a penalty of its own."""
-    nothing = {"name": "lstm", "dropout": 0.0, "context_dropout": 0.0, "prior_penalty": 0.0}
-    assert not depends_on_parts({}, nothing, fraction=1.0)
-    assert depends_on_parts({}, nothing, fraction=0.5)
-    for setting in ("dropout", "context_dropout", "weight_drop", "prior_penalty"):
-        assert depends_on_parts({}, {**nothing, setting: 0.2}, fraction=1.0)
-
-
-def test_parts_of_a_batch_stay_where_gradients_depend_on_them(
-    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other parts are another training, and may come before the first steps; the whole batch may be named by number."""
-    config = configure(dropout=0.2)
-    parts = config.replace(training={"micro_batch_size": 2})
-    with monkeypatch.context() as patch:
-        _limit_memory(patch, step=7)
-        with pytest.raises(TrainingError, match=r"micro_batch_size=2, .* and name another folder, because gradients"):
+        with pytest.raises(TrainingError, match=r"^out of memory at step 7; .*micro_batch_size=2, .* another folder"):
             train(config, tmp_path / "run")
         with pytest.raises(RunError, match=r"configuration: training\.micro_batch_size \(was 4, now 2\); give the old"):
             train(parts, tmp_path / "run")
-        with pytest.raises(TrainingError, match=r"at step 0; .*micro_batch_size=2, .* adds their gradients$"):
+        with pytest.raises(TrainingError, match=r"at step 0; .*set training\.micro_batch_size=2.* their gradients$"):
             train(config, tmp_path / "other")
         train(parts, tmp_path / "other")
-    train(config.replace(training={"micro_batch_size": 4}), tmp_path / "run")
+    assert finetuning(tmp_path / "other").training.micro_batch_size == 2  # what helped is not forgotten
+    train(configure(micro_batch_size=4), tmp_path / "run")  # the whole batch by its number
 
 
 @pytest.mark.parametrize(
