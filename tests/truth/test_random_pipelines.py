@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines import assert_true, draw, low_rank
+from pipelines import ROUNDINGS, assert_true, draw, low_rank
 from softmax_bottleneck import kld, perplexity, rank
 from softmax_bottleneck.errors import MatrixError, TrainingError
 from softmax_bottleneck.spectrum import Spectrum, judge, noise_floor, precision
@@ -79,7 +79,7 @@ def test_a_step_of_its_own_for_each_row_and_a_bias() -> None:
         found, exact = kld(given), kld(biased(logits).log_softmax(1))
         assert abs(found.kld - exact.kld) < found.roundoff
     scale = np.exp(np.random.default_rng(2).standard_normal((600, 1)))
-    scaled = torch.from_numpy(low_rank(600, 300, 20)).bfloat16().double().numpy() * scale
+    scaled = ROUNDINGS["bfloat16"](low_rank(600, 300, 20)) * scale
     assert_true(rank(biased(scaled).log_softmax(1)).rank, 22)
 
 
@@ -103,25 +103,16 @@ def test_auto_takes_a_sketch_that_passes_every_doubt() -> None:
     assert_true(report.rank, 11)
 
 
-def half(x: np.ndarray, dtype: torch.dtype = torch.bfloat16) -> np.ndarray:
-    return torch.from_numpy(x).to(dtype).double().numpy()
-
-
 def z_scores(x: np.ndarray) -> np.ndarray:
     return (x - x.mean(0)) / x.std(0)
 
 
-def int8(x: np.ndarray) -> np.ndarray:
-    step = np.abs(x).max() / 127
-    return np.rint(x / step) * step
-
-
 EARLIER = {
-    "columns of mean 0": (z_scores(half(low_rank(100, 1000, 20, decay=3))), 20),
-    "eight bits": (z_scores(int8(low_rank(2000, 200, 7))), 7),
-    "float16": (z_scores(half(low_rank(400, 200, 49), torch.float16)), 49),
+    "columns of mean 0": (z_scores(ROUNDINGS["bfloat16"](low_rank(100, 1000, 20, decay=3))), 20),
+    "eight bits": (z_scores(ROUNDINGS["int8"](low_rank(2000, 200, 7))), 7),
+    "float16": (z_scores(ROUNDINGS["float16"](low_rank(400, 200, 49))), 49),
     "printed": (z_scores(np.round(low_rank(400, 200, 15), 2)), 15),
-    "a mean of 150": (half(low_rank(1000, 500, 20) + 150), 21),
+    "a mean of 150": (ROUNDINGS["bfloat16"](low_rank(1000, 500, 20) + 150), 21),
     "row-centred decimals": (np.round(low_rank(400, 300, 1) + 150, 1), 2),
 }
 
