@@ -5,13 +5,12 @@ Nothing heavy is imported before a command runs: ``--help`` answers without torc
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import rich_click as click
@@ -28,11 +27,15 @@ from .verbosity import with_verbosity
 if TYPE_CHECKING:
     from .process import Signals
 
-COMMANDS = (
-    "demo", "data", "presets", "train", "eval", "copy", "dump", "rank", "spectrum", "kld", "synthetic", "compare",
-    "gradient", "head", "need", "argmaxable", "identify", "report", "figures", "bench", "doctor",
-)  # fmt: skip
-"""Names of the commands, each that of the module of this package that holds it as ``command``."""
+COMMANDS = {
+    "demo": "demo:command", "data": "data:command", "presets": "runs:presets", "train": "runs:train",
+    "eval": "runs:evaluate", "copy": "runs:copy", "dump": "measures:dump", "rank": "rank:command",
+    "spectrum": "spectrum:command", "kld": "measures:kld", "synthetic": "synthetic:command",
+    "compare": "measures:compare", "gradient": "measures:gradient", "head": "measures:head", "need": "measures:need",
+    "argmaxable": "measures:argmaxable", "identify": "measures:identify", "report": "report:command",
+    "figures": "figures:command", "bench": "bench:command", "doctor": "doctor:command",
+}  # fmt: skip
+"""The commands in their usual order of use, each with its module in this package and its name there."""
 
 FAILED = 1
 
@@ -47,7 +50,7 @@ class LazyGroup(click.RichGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         if cmd_name in COMMANDS:
-            return with_verbosity(import_module(f".{cmd_name}", __name__).command)
+            return with_verbosity(resolve_name(f"{__name__}.{COMMANDS[cmd_name]}"))
         command: click.Command | None = plugins.find("commands", cmd_name)
         return None if command is None else with_verbosity(command)
 
@@ -73,7 +76,7 @@ class LazyGroup(click.RichGroup):
         try:
             code = 0
             try:
-                self._complete(prog_name)
+                self._main_shell_completion({}, prog_name)
                 with self.make_context(prog_name, [*(sys.argv[1:] if args is None else args)]) as context:
                     self.invoke(context)
             except Exit as end:
@@ -90,19 +93,6 @@ class LazyGroup(click.RichGroup):
                 flush_output()
             echo(f"Error: {ADDRESS.sub('', sentence)}", err=True)
             return code
-
-    def _complete(self, prog_name: str) -> None:
-        """Answer a shell that asks for completions, and exit."""
-        try:
-            self._main_shell_completion({}, prog_name)
-        except (SystemExit, KeyError, ValueError) as end:
-            if isinstance(end, SystemExit) and not end.code:
-                raise
-            name = "_BOTTLENECK_COMPLETE"
-            raise click.ClickException(
-                f"{name} must be set by bash, zsh or fish, together with COMP_WORDS and COMP_CWORD, got "
-                f"{os.environ.get(name, '')!r}: unset it"
-            ) from end
 
 
 @click.group(

@@ -43,7 +43,7 @@ def shrink_option(sizes: str) -> Callable[[Command], Command]:
 
 @command.command(epilog=example("bottleneck bench spectrum --shape 2000x500"))
 @click.option("--shape", default=SHAPE, metavar="TxM", help="Shape of the matrix.")
-@click.option("--store", is_flag=True, help="Also rank a stored matrix of Penn Treebank's size (3.3 GB on disk).")
+@click.option("--store", is_flag=True, help="Also rank a stored matrix of Penn Treebank's size (6.6 GB on disk).")
 @device_option
 @json_option
 def spectrum(shape: str, **options: Any) -> None:

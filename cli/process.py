@@ -15,16 +15,15 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Any
 
 from softmax_bottleneck.core.allocator import keep_freed_memory
-from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
+from softmax_bottleneck.core.interruption import Terminated
 
 from .outputs import say_interrupted
 
 VARIABLE, PLAIN = "SOFTMAX_BOTTLENECK_PROCESS", "plain"
-LOOKS, SECONDS_BETWEEN = 5, 0.2
-"""How often, and how far apart, a thread looks whether a signal takes effect before it does something about it."""
+SECONDS_UNSEEN = 1.0
+"""How long a library may compute before a signal that Python has not seen ends the process."""
 SECONDS_TO_END = 2.0
 """How long the command may take to leave its work before the next signal ends it at once."""
 
@@ -63,8 +62,7 @@ class Signals:
     """Ctrl-C and SIGTERM, from now to the end of the process: one exception in the main thread for the first signal.
 
     A thread receives the signals too. Where Python does not see one, while LAPACK or another library computes, the
-    thread ends the process: every file is whole at every instant, as after a kill. Where the exception is lost, in a
-    ``__del__`` or in a library that drops it, the thread sends the signal again. No lock is taken in a handler, which
+    thread ends the process: every file is whole at every instant, as after a kill. No lock is taken in a handler, which
     another signal may interrupt.
     """
 
@@ -77,7 +75,6 @@ class Signals:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        self._hook, sys.unraisablehook = sys.unraisablehook, self._silence
         threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
 
     def ignore(self) -> None:
@@ -93,25 +90,9 @@ class Signals:
         if time.monotonic() - self._since > SECONDS_TO_END:
             os._exit(say_interrupted(number))
 
-    def _silence(self, unraisable: Any) -> None:
-        """Print no warning of an interruption that is lost; it comes again."""
-        if not isinstance(unraisable.exc_value, INTERRUPTIONS):
-            self._hook(unraisable)
-
     def _watch(self, reader: int) -> None:
-        """End the process for a signal that Python does not see; send a signal again whose exception was lost."""
-        main: Any = threading.main_thread().ident
+        """End the process for a signal that Python does not see; work may defer signals to the end of a step."""
         while received := os.read(reader, 1):
-            number = received[0]
-            for _ in range(LOOKS):
-                time.sleep(SECONDS_BETWEEN)
-                exceptions: dict[int, Any] = sys._current_exceptions()
-                is_left = exceptions.get(main) not in (None, (None, None, None))
-                # Work may defer signals to the end of a step.
-                if signal.getsignal(number) != self._receive or (self.received is not None and is_left):
-                    break
-            else:
-                if self.received is None:
-                    os._exit(say_interrupted(number))
-                self.received = None
-                os.kill(os.getpid(), number)
+            time.sleep(SECONDS_UNSEEN)
+            if self.received is None and signal.getsignal(received[0]) == self._receive:
+                os._exit(say_interrupted(received[0]))

@@ -9,10 +9,10 @@ import math
 import multiprocessing
 import os
 import statistics
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,22 +112,37 @@ def in_turn(
     Raises:
         BottleneckError: when a case fails.
     """
-    results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in cases}
     times: dict[str, list[float]] = {name: [] for name in cases}
+    results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in cases}
     multiprocessing.set_forkserver_preload(["torch", "softmax_bottleneck.bench", *imports])
-    with ExitStack() as stack:
-        workers = {name: stack.enter_context(closing(_Worker(name, make, device))) for name, make in cases.items()}
-        for worker in workers.values() if warm_up else ():
-            worker.ask("run")
+    context = multiprocessing.get_context("forkserver")
+    workers = {name: ProcessPoolExecutor(1, context, initializer=_begin) for name in cases}
+
+    def ask(name: str, question: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return workers[name].submit(question, *arguments).result()
+        except Exception as error:
+            raise BottleneckError(f"the benchmark {name!r} failed: {type(error).__name__}: {error}") from error
+
+    try:
+        for name, make in cases.items():
+            ask(name, _make, make, device)
+        for name in cases if warm_up else ():
+            ask(name, _run)
         for number in range(1, runs + 1):
-            for name, worker in workers.items():
-                time_taken, result = worker.ask("run")
-                times[name].append(time_taken)
+            for name in cases:
+                seconds_taken, result = ask(name, _run)
+                times[name].append(seconds_taken)
                 results[name].append(result)
-                progress.line(f"{name}, run {number}: {time_taken:.3f} s")
+                progress.line(f"{name}, run {number}: {seconds_taken:.3f} s")
             if max(map(sum, times.values())) >= seconds:
                 break
-        memory = {name: worker.ask("memory") for name, worker in workers.items()}
+        memory = {name: ask(name, _memory) for name in cases}
+    finally:
+        for child in multiprocessing.active_children():
+            child.kill()
+        for worker in workers.values():
+            worker.shutdown()
     return {
         name: {
             "case": make.keywords,
@@ -148,58 +163,33 @@ def _medians(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-class _Worker:
-    """A process that makes a case's input and runs the case on request."""
-
-    def __init__(self, name: str, make: Callable[[], Work], device: str) -> None:
-        context = multiprocessing.get_context("forkserver")
-        self._name, (self._pipe, theirs) = name, context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, make, device))
-        self._process.start()
-        theirs.close()
-        self._answer()
-
-    def ask(self, question: str) -> Any:
-        """Request ``"run"``, which returns seconds and result, or ``"memory"``, which returns bytes."""
-        with suppress(BrokenPipeError):
-            self._pipe.send(question)
-        return self._answer()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.join()
-
-    def _answer(self) -> Any:
-        answer = None
-        with suppress(EOFError, ConnectionResetError):
-            answer = self._pipe.recv()
-            if not isinstance(answer, str):
-                return answer
-        self._process.join()
-        reason = answer or f"its process ended with exit code {self._process.exitcode}"
-        raise BottleneckError(f"the benchmark {self._name!r} failed: {reason}")
+_work: Work
+_memory_of_work: Callable[[], int | None]
+"""In the process of a case: its work, and what returns the memory of that."""
 
 
-def _serve(pipe: Connection, make: Callable[[], Work], device: str) -> None:
-    """Answer requests until the other end of the pipe is closed; a text as an answer is an error."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)  # standard output holds the report alone
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    try:
-        work = make()
-        memory = _resident_memory() if device == "cpu" else _device_memory(device)
-        pipe.send(None)
-        while True:
-            if pipe.recv() == "memory":
-                pipe.send(memory())
-                continue
-            started = benchmark.timer()  # it waits for the kernels of a GPU
-            result = work()
-            pipe.send((benchmark.timer() - started, result))
-    except EOFError:
-        return
-    except Exception as error:
-        pipe.send(f"{type(error).__name__}: {error}")
+def _begin() -> None:
+    """End this process with the one that started it; keep standard output and error for the report."""
+    parent: Any = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+def _make(make: Callable[[], Work], device: str) -> None:
+    global _work, _memory_of_work
+    _work = make()
+    _memory_of_work = _resident_memory() if device == "cpu" else _device_memory(device)
+
+
+def _run() -> tuple[float, Mapping[str, Any]]:
+    started = benchmark.timer()  # it waits for the kernels of a GPU
+    result = _work()
+    return benchmark.timer() - started, result
+
+
+def _memory() -> int | None:
+    return _memory_of_work()
 
 
 def _resident_memory() -> Callable[[], int]:

@@ -58,7 +58,7 @@ def perplexity(
         raise ConfigurationError(f"how must be one of {', '.join(get_args(How))}, not {how!r}")
     if unknown := sorted(changes.keys() - {*SETTINGS[how]}):
         names = ", ".join(SETTINGS[how]) or "no settings"
-        raise ConfigurationError(f"{unknown[0]} does not apply to {how} evaluation, which takes {names}")
+        raise ConfigurationError(Parameter(unknown[0]), f" does not apply to {how} evaluation, which takes {names}")
     opened, report = open_source(source, **options), reporting(progress)
     if how == "static":
         scores = evaluate_source(opened, progress=report)

@@ -92,7 +92,7 @@ def test_no_round_begins_when_the_slowest_has_had_its_time(tmp_path: Path) -> No
     ("cases", "reason"),
     [
         ("ac", "the benchmark 'c' failed: ValueError: the second time"),
-        ("e", "the benchmark 'e' failed: its process ended with exit code -9"),
+        ("e", "the benchmark 'e' failed: .* terminated abruptly"),
         ("d", "the benchmark 'd' failed: KeyError: 'no input'"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_case_that_fails_says_why_and_ends_all(
 
 
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
-    with pytest.raises(BottleneckError, match="exit code"):
+    with pytest.raises(BottleneckError, match="terminated abruptly"):
         in_turn({"outer": partial(small_case_that_starts_another, tmp_path)}, warm_up=False)
     deadline = time.monotonic() + 20
     inner = int((tmp_path / "inner").read_text())

@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from softmax_bottleneck.bench.spam import HEADS, SpamCell, bench_spam, train_spam
-from softmax_bottleneck.figures.spam import spam
+from softmax_bottleneck.figures.studies import spam
 
 
 @pytest.mark.parametrize("head", HEADS)

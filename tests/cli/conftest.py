@@ -36,7 +36,7 @@ def values_of(done: Result) -> dict[str, Any]:
 def _text(seed: int, lines: int) -> str:
     generator = np.random.default_rng(seed)
     words = [f"w{number}" for number in range(30)]
-    return "".join(" ".join(generator.choice(words, size=8)) + "\n" for _ in range(lines))
+    return "".join(" ".join(line) + "\n" for line in generator.choice(words, size=(lines, 8)))
 
 
 @pytest.fixture(scope="session")
@@ -71,16 +71,26 @@ def trained(tmp_path_factory: pytest.TempPathFactory, folder_corpus: Path) -> Pa
     return folder
 
 
+@pytest.fixture(scope="session")
+def presets(folder_corpus: Path) -> dict[str, Preset]:
+    """Tiny presets in the place of those of the demo."""
+    families = ("demo", "ptb-small")
+    return {
+        name: small(preset, folder_corpus) for name, preset in PRESETS.items() if preset.family.startswith(families)
+    }
+
+
 @pytest.fixture
-def world(tmp_path: Path, trained: Path, folder_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(
+    tmp_path: Path, trained: Path, folder_corpus: Path, presets: dict[str, Preset], monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A fresh working directory with trained runs, tiny presets, an empty cache and a ``ptb.zip`` to import."""
     place = tmp_path / "world"
     shutil.copytree(trained, place)
     monkeypatch.chdir(place)
     monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path / "cache"))
-    for name, preset in list(PRESETS.items()):
-        if preset.family.startswith(("demo", "ptb-small")):
-            monkeypatch.setitem(PRESETS, name, small(preset, folder_corpus))
+    for name, preset in presets.items():
+        monkeypatch.setitem(PRESETS, name, preset)
     texts = {split: (folder_corpus / f"{split}.txt").read_bytes() for split in corpora.SPLITS}
     files = tuple(
         PinnedFile(split, f"ptb.{split}.txt", len(data), hashlib.sha256(data).hexdigest(), "http://127.0.0.1:9/")

@@ -135,7 +135,7 @@ def test_doctor_sees_processes_that_crowd_each_other(
     world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advice = "parallel measurements slow each other down"
-    monkeypatch.setattr("softmax_bottleneck.cli.environment.cores", lambda: 4)
+    monkeypatch.setattr("softmax_bottleneck.core.machine.cores", lambda: 4)
     for load, threads, says in ((9.0, 4, True), (9.0, 2, False), (3.0, 4, False)):
         monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
         monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)

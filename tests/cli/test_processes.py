@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 RUN = """
-import json, os, signal, subprocess, sys, threading, time, types, weakref
+import json, os, signal, subprocess, sys, threading, time, types
 from pathlib import Path
 import rich_click as click
 import softmax_bottleneck.__main__ as program
@@ -56,25 +56,6 @@ def work():
 
 run(work)
 """
-LOST = """
-class Part:
-    pass
-
-class Closing:
-    def __del__(self):
-        send(signal.SIGTERM)
-        time.sleep(0.1)
-
-def work():
-    part = Part()
-    reference = weakref.ref(part, lambda _: (send(signal.SIGTERM), time.sleep(0.1)))
-    del part
-    Closing()
-    time.sleep(60)
-
-run(work)
-"""
-"""SIGTERM comes inside the callback of a weak reference, and comes again inside a ``__del__``."""
 COMPUTING = """
 import numpy as np
 
@@ -85,22 +66,6 @@ def work():
 run(work)
 """
 """A decomposition of minutes, which sees no signal."""
-DROPPED = """
-import ctypes, operator
-from functools import partial
-
-class Part:
-    def __getattr__(self, name):
-        send()
-        time.sleep(0.1)
-
-def work():
-    has = partial(ctypes.pythonapi.PyObject_HasAttrString, ctypes.py_object(Part()), b"x")
-    list(map(operator.call, [has, partial(time.sleep, 60)]))
-
-run(work)
-"""
-"""A function in C drops the exception, and goes on."""
 CONVERTED = """
 def work():
     try:
@@ -178,17 +143,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("program", "code"),
-    [
-        (EARLY, 143),
-        (TWICE, 130),
-        (COMPUTING, 130),
-        (LOST, 143),
-        (DROPPED, 130),
-        (CONVERTED, 130),
-        (BURST, 130),
-        (ENDING, 130),
-    ],
-    ids=["early", "twice", "computing", "lost", "dropped", "converted", "burst", "ending"],
+    [(EARLY, 143), (TWICE, 130), (COMPUTING, 130), (CONVERTED, 130), (BURST, 130), (ENDING, 130)],
+    ids=["early", "twice", "computing", "converted", "burst", "ending"],
 )
 def test_an_interruption(program: str, code: int) -> None:
     done = _run(program)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.corpora import PREPARED, SPLITS, Vocabulary, get, load, one_billion, path, remove, text8
 from softmax_bottleneck.errors import CorpusError
 from softmax_bottleneck.training.epochs import columns

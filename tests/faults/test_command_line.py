@@ -94,8 +94,6 @@ ENVIRONMENT = [
     ("HOME", "", (0,)),
     ("TERM", "\x1b", (0,)),
     ("COLUMNS", "x", (0,)),
-    ("_BOTTLENECK_COMPLETE", "zsh_\x1b", (1,)),
-    ("_BOTTLENECK_COMPLETE", "bash_complete", (1,)),  # without the words to complete
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.language_models.checkpoint import copy_weights

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck import dump, kld, rank
-from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.errors import StoreError
 from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.sources import open_source

@@ -16,7 +16,7 @@ import zarr
 from numpy.typing import NDArray
 
 from softmax_bottleneck import dump, kld, rank
-from softmax_bottleneck.cli.environment import check
+from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.errors import BottleneckError, MatrixError, OutputError, StoreError
 from softmax_bottleneck.language_models import source as base
 from softmax_bottleneck.sources import MatrixSource, Source, open_source
