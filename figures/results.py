@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from softmax_bottleneck.core.json_file import check_schema, explained, read_json
-from softmax_bottleneck.core.printable import printable
-from softmax_bottleneck.core.version import __version__
 from softmax_bottleneck.errors import ConfigurationError, Parameter
 from softmax_bottleneck.results.base import by_numbers, short_names
 from softmax_bottleneck.results.saved import SCHEMAS
@@ -177,8 +175,8 @@ def read(folder: Path) -> Results:
     """Return the results under a folder.
 
     Raises:
-        ConfigurationError: there is no such folder, it holds no results, a file is cut short, was written by a newer
-            version, or two files disagree about one measurement.
+        ConfigurationError: there is no such folder, it holds no results, a file is cut short, or two files disagree
+            about one measurement.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"the folder {folder} does not exist; name one of results with ", Parameter("results"))
@@ -217,7 +215,6 @@ def _name(content: Content) -> str:
 
 
 def _saved(path: Path, key: str, content: Content) -> Saved | None:
-    _refuse_newer(path, content)
     kind = next((kind for kind, (keys, _) in KINDS.items() if all(key in content for key in keys)), None)
     if kind is None:
         return None
@@ -225,17 +222,6 @@ def _saved(path: Path, key: str, content: Content) -> Saved | None:
         explained(path, ConfigurationError, REMEDY, lambda: check_schema(content, schema))
     kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
     return Saved(path, kind, key, content)
-
-
-def _refuse_newer(path: Path, content: Content) -> None:
-    report = content.get("report")
-    version = str({**content, **(report if isinstance(report, dict) else {})}.get("version", ""))
-    numbers, own = (tuple(map(int, re.findall(r"\d{1,9}", text)[:3])) for text in (version, __version__))
-    if numbers > own:
-        raise ConfigurationError(
-            f"{path} was written by version {printable(version)[:40]}, and this is {__version__}; update "
-            "softmax-bottleneck, or remove the file"
-        )
 
 
 def _epoch(path: Path) -> int | None:

@@ -16,8 +16,6 @@ from .contents import Contents, Model
 
 RANKS = ("report", "rank")
 """Kinds of files that hold a rank report."""
-MOST_MODELS = 1000
-"""Largest number of models on a page: a browser still shows their tables."""
 WRITTEN_BY = "'bottleneck rank --json FILE.json --save-spectrum FILE.npz' writes it"
 
 
@@ -31,7 +29,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
         paths: JSON files, ``.npz`` files beside their JSON files, and folders of such files.
 
     Raises:
-        ConfigurationError: a file is missing, cut short, of a newer version, or not a result, or without a rank.
+        ConfigurationError: a file is missing, cut short, or not a result, or without a rank.
         MatrixError: a spectrum is damaged.
     """
     saved: list[Saved] = []
@@ -47,10 +45,8 @@ def read_saved(paths: Sequence[Path]) -> Contents:
     for each in saved:
         if each.kind in RANKS:
             groups.setdefault((each.path.parent, each.key, each.split), []).append(each)
-    if not 0 < len(groups) <= MOST_MODELS:
-        what = f"{len(groups):,} rank reports, and a page shows at most {MOST_MODELS:,}; name fewer files"
-        what = what if groups else f"without a rank report; {WRITTEN_BY}"
-        raise ConfigurationError(f"{', '.join(map(str, paths))}: {what}")
+    if not groups:
+        raise ConfigurationError(f"{', '.join(map(str, paths))}: without a rank report; {WRITTEN_BY}")
     others = [each for each in saved if each.kind in ("divergence", "evaluation")]
     models = []
     for seeds in groups.values():

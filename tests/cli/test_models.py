@@ -106,8 +106,6 @@ def test_dump_compare_and_kld(here: Path, bottleneck: Bottleneck, tmp_path: Path
         ("rank gpt --data text.txt --context-length 33", "more than the 32 tokens the model can read"),
         ("rank gpt --data text.txt --context-length 12 --stride 13", "--stride must be between 1 and --context-length"),
         ("rank gpt --data text.txt --context-length 12 --device cpu --bos on", "leave out --bos on"),
-        ("eval gpt --data text.txt --context-length 12 --dynamic", "takes a run"),
-        ("gradient text.txt", "text.txt is a text, not a model"),
     ],
 )
 def test_sentences(here: Path, bottleneck: Bottleneck, line: str, sentence: str) -> None:

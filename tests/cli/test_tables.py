@@ -39,15 +39,6 @@ def test_formats(as_format: str | None, start: str, world: Path, bottleneck: Bot
     assert "identity: rank 12, row-centred rank 11" in done.stderr
 
 
-def test_json_of_several_sources_goes_to_a_file_too(world: Path, bottleneck: Bottleneck) -> None:
-    _matrices()
-    kind = ("--kind", "matrix")
-    done = bottleneck("rank", "a=identity.npy", "hilbert.npy", *kind, "--format", "json", "--json", "f.json")
-    assert json.loads(Path("f.json").read_text(encoding="utf-8")) == json.loads(done.stdout)
-    one = json.loads(bottleneck("rank", "a=identity.npy", *kind, "--json", "-").stdout)
-    assert one["source"]["label"] == "a"
-
-
 def test_strict_asks_every_rank_to_be_determinate(world: Path, bottleneck: Bottleneck) -> None:
     _matrices()
     for other, code in (("a=identity.npy", 0), ("hilbert.npy", 3)):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,18 +162,3 @@ def page(opened: Page) -> Page:
     for box in opened.locator("[data-toggle]").all():
         box.check()
     return opened
-
-
-@pytest.fixture(scope="session")
-def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """The page of four models of 10,000 singular values, and the processor seconds of the command."""
-    folder = tmp_path_factory.mktemp("large")
-    for number, name in enumerate(NAMES):
-        noise = np.random.default_rng(number).normal(0, 0.01, 10_000)
-        values = np.sort(np.geomspace(1e5, 1e-3, 10_000) * np.exp(noise))[::-1]
-        save(folder / "ptb" / name, values, shape=(82_430, 10_000), head=name, error=1.2e-2)
-    before = os.times()
-    command = [sys.executable, "-m", "softmax_bottleneck", "report", "ptb", "--out", "page.html"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    after = os.times()
-    return folder / "page.html", after.children_user - before.children_user
