@@ -45,24 +45,18 @@ def _second(limit: str, used: int, files: int) -> dict[str, str]:
         ("0::/job/7\n", {"job/7": _second("max", 500, 30), "job": _second("800", 500, 30)}, 330),
         ("0::/\n", {".": _second("800", 500, 0)}, 300),
         ("0::/\n", {".": _second("800", 900, 50)}, 0),  # over its limit
+        ("4:memory:/job/7\n", {"memory/job/7": _first(HUGE, 5, 0)}, None),
+        ("0::/job\n", {"job": _second("max", 5, 0)}, None),
+        ("3:cpu:/job\n", {"memory/job": _first(9, 5, 0)}, None),
+        ("0::/elsewhere\n", {}, None),
     ],
 )
-def test_limits_of_control_groups(groups: str, files: dict[str, dict[str, str]], expected: int, tmp_path: Path) -> None:
-    assert free_memory(_place(tmp_path, groups, files)) == expected
-
-
-@pytest.mark.parametrize(
-    ("groups", "files"),
-    [
-        ("4:memory:/job/7\n", {"memory/job/7": _first(HUGE, 5, 0)}),
-        ("0::/job\n", {"job": _second("max", 5, 0)}),
-        ("3:cpu:/job\n", {"memory/job": _first(9, 5, 0)}),
-        ("0::/elsewhere\n", {}),
-    ],
-)
-def test_without_a_limit_it_is_the_machines(groups: str, files: dict[str, dict[str, str]], tmp_path: Path) -> None:
-    free = psutil.virtual_memory().available
-    assert free_memory(_place(tmp_path, groups, files)) == pytest.approx(free, rel=0.2)
+def test_limits_of_control_groups(
+    groups: str, files: dict[str, dict[str, str]], expected: int | None, tmp_path: Path
+) -> None:
+    """Without a limit (``None``) it is the machine's."""
+    free = free_memory(_place(tmp_path, groups, files))
+    assert free == (expected if expected is not None else pytest.approx(psutil.virtual_memory().available, rel=0.2))
 
 
 def test_here_it_is_no_more_than_the_machine_has(tmp_path: Path) -> None:

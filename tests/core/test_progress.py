@@ -53,23 +53,18 @@ def test_a_line_says_where_the_work_stands(clock: list[float]) -> None:
     assert last == "done: 5.0"
 
 
-def test_a_terminal_gets_a_bar_that_is_wiped() -> None:
+def test_a_terminal_gets_a_bar_that_is_wiped_and_lines_that_stand_alone() -> None:
     stream = _Terminal()
-    _work(StreamProgress(stream))
+    reporter = StreamProgress(stream)
+    _work(reporter)
     shown = stream.getvalue()
     assert "epoch 1/2" in shown
     assert "/1234" in shown
     assert "\r" in shown
     assert shown.endswith("done: 5.0\n")
-
-
-def test_a_line_within_a_bar_stands_alone() -> None:
-    stream = _Terminal()
-    reporter = StreamProgress(stream)
     with reporter.bar("epoch", 10, "steps") as bar:
         bar.advance(5)
         reporter.line("a finished step")
-        bar.advance(5)
     assert "a finished step\n" in stream.getvalue()
 
 

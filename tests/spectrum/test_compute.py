@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.spectrum import (
-    REGISTRY,
     TSQR,
     Accelerator,
     Choice,
@@ -231,15 +230,3 @@ def test_thin_factors_come_first_and_are_the_models_own_memory() -> None:
     assert (choice.method, choice.why) == (Factored, "the head's factors have 7 columns")
     assert choice.start(np.ones((500, 7))).columns == 7
     assert choose("dense", shape=(1_000, 500), eps=2.0**-52, factor_columns=7).method is Dense
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_more_rows_and_columns_never_cost_less(name: str) -> None:
-    method, options = REGISTRY[name], Options(width=50, factor_columns=20)
-    small, large = (300, 200), (3_000, 2_000)
-    for shape, larger in ((small, large), (small[::-1], large[::-1])):
-        for less, more in zip(method.cost(shape, options), method.cost(larger, options), strict=True):
-            assert 0 < less <= more
-    assert method.name == name
-    assert method.passes >= 1
-    assert 0 < method.resolution < 1e-6
