@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.integrations import TransformersCallback, model_statistics
+from softmax_bottleneck.integrations import model_statistics
 from softmax_bottleneck.integrations.transformers import with_head
 
 M = 60
@@ -41,16 +41,6 @@ def test_loss_generation_and_statistics(head: str, model: Any, no_float64: None,
     assert found.tolist() == model.generate(IDS[:, :5], attention_mask=torch.ones_like(IDS[:, :5]), **how).tolist()
     statistics = model_statistics(moved, IDS)
     assert statistics == pytest.approx(model_statistics(model, IDS), rel=1e-4)
-
-
-def test_the_callback(model: Any, device: str) -> None:
-    logged: list[dict[str, float]] = []
-    callback = TransformersCallback(IDS, every=1, log=logged.append)
-    state, control = transformers.TrainerState(global_step=1), transformers.TrainerControl()
-    for one in (model, copy.deepcopy(model).to(device)):
-        callback._measured = -1
-        callback.on_step_end(None, state, control, model=one)
-    assert logged[1] == pytest.approx(logged[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("options", [{}, {"precise": True}, {"dtype": "bfloat16"}], ids=str)
