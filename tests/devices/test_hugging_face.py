@@ -8,27 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.integrations import model_statistics
 from softmax_bottleneck.integrations.transformers import with_head
 
-M = 60
-IDS = torch.randint(M, (3, 12), generator=torch.Generator().manual_seed(2))
-
-
-@pytest.fixture
-def model() -> Any:
-    none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(vocab_size=M, n_embd=8, n_layer=1, n_head=2, n_positions=64, **none)
-    return transformers.GPT2LMHeadModel(config).eval()
+from ..integrations.conftest import IDS, M, make
 
 
 @pytest.mark.parametrize("head", ["", "mos"])
-def test_loss_generation_and_statistics(head: str, model: Any, no_float64: None, device: str) -> None:
-    model = with_head(model, head) if head else model
+def test_loss_generation_and_statistics(head: str, no_float64: None, device: str) -> None:
+    model = with_head(make("gpt2"), head) if head else make("gpt2")
     moved, where = copy.deepcopy(model).to(device), IDS.to(device)
     results = [(one(ids, labels=ids).loss, one) for one, ids in ((model, IDS), (moved, where))]
     for loss, _ in results:
@@ -44,8 +34,8 @@ def test_loss_generation_and_statistics(head: str, model: Any, no_float64: None,
 
 
 @pytest.mark.parametrize("options", [{}, {"precise": True}, {"dtype": "bfloat16"}], ids=str)
-def test_a_saved_model(options: dict[str, Any], model: Any, tmp_path: Path, device: str) -> None:
-    model.save_pretrained(tmp_path)
+def test_a_saved_model(options: dict[str, Any], tmp_path: Path, device: str) -> None:
+    make("gpt2").save_pretrained(tmp_path)
     ids = torch.randint(M, (200,))
     expected, found = (sb.rank(tmp_path, data=ids, device=where, **options) for where in ("cpu", device))
     assert found.rank.value == expected.rank.value

@@ -22,7 +22,7 @@ from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.hugging_face.text import read_text
 from softmax_bottleneck.sources import open_source
 
-from .conftest import Open, Save, change_weights
+from .conftest import GROUPED, Architecture, Open, Save, change_weights
 
 
 @pytest.fixture
@@ -310,6 +310,15 @@ def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises(CorpusError, match=sentence):
             opened(name)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", Architecture("Gemma", {**GROUPED, "head_dim": 4})])
+def test_the_output_layer_that_should_be_tied_is_named(kind: Any, save: Save, open_model: Open) -> None:
+    folder = save(kind, tie_word_embeddings=True)
+    change_weights(folder, lambda t: t.update({"lm_head.weight": torch.randn(60, 8)}))
+    said = r"layer of its own \(lm_head\.weight\), .*: set tie_word_embeddings to false$"
+    with pytest.raises(SourceError, match=said):
+        rank(open_model(folder))
 
 
 def test_models_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

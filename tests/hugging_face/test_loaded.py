@@ -98,3 +98,16 @@ def test_a_loaded_model_keeps_its_type(loaded: Any) -> None:
         sb.rank(loaded, data=ids, dtype="bfloat16")
     half = sb.rank(loaded.to(torch.bfloat16), data=ids)
     assert (half.source["body_dtype"], half.eps.dtype) == ("bfloat16", "float32")
+
+
+def test_a_failure_for_its_length_names_the_option(loaded: Any) -> None:
+    embeddings = loaded.transformer.wte.forward
+
+    def short(ids: Any) -> Any:
+        if ids.shape[1] > 20:
+            raise IndexError("index out of range in self")
+        return embeddings(ids)
+
+    loaded.transformer.wte.forward = short
+    with pytest.raises(SourceError, match=r"GPT2LMHeadModel cannot read 32 tokens of text: .*set another context_leng"):
+        sb.rank(loaded, data=np.arange(M))
