@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator
 
 from ..core.json_file import Magnitude
 
@@ -39,24 +40,13 @@ BITS = {"bfloat16": 9.5, "float16": 12.5, "sums of narrower numbers": 18.0, "flo
 mean of eight passes in bfloat16 has 13, float32 logits with spread 20 around −60 have 22."""
 
 
-class _NullIsInfinite:
-    """Reads ``null`` as infinity, which JSON lacks."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_before_validator_function(
-            lambda value: math.inf if value is None else value, handler(source)
-        )
-
-
 @dataclass(frozen=True)
 class Rounding:
     """A rounding, coarser than the type that holds the entries, that they still show."""
 
-    step: Annotated[Magnitude, _NullIsInfinite()]
+    step: Annotated[Magnitude, BeforeValidator(lambda step: math.inf if step is None else step)]
     """Distance of neighbouring numbers whose rounding makes noise of this size; infinite where nothing of a row is left
-    but one number."""
+    but one number, which is null in JSON."""
     share: Magnitude
     """Share of the sampled rows that show it."""
     dtype: str | None
