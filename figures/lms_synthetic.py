@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from softmax_bottleneck.results.plotting import Look, draw_means
 from softmax_bottleneck.results.plotting.looks import PALETTE
-from softmax_bottleneck.results.plotting.style import FORMATS, SCREEN
+from softmax_bottleneck.results.plotting.style import FORMATS, STYLES
 from softmax_bottleneck.synthetic import Result
 from softmax_bottleneck.synthetic.summary import fits
 
@@ -138,7 +138,7 @@ def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
                 stem = folder / f"{name}-alpha-{alpha:g}"
                 several = len(data.drop_duplicates(["vocab", "dim", "model"])) > 1
                 paths += dirichlet_figure(metric, alpha).save(
-                    data, stem, formats=(*(FORMATS if several else ()), "csv"), style=SCREEN
+                    data, stem, formats=(*(FORMATS if several else ()), "csv"), style=STYLES["screen"]
                 )
     return paths
 

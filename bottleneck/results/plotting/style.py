@@ -37,38 +37,25 @@ BASE: Style = {
 }
 
 
-def _type(size: float, family: str, mathematics: str) -> Style:
-    """Return font settings: titles and axis labels have this size, ticks and legends are one point smaller."""
+def _style(inches: float, size: float, family: str = "STIXGeneral", mathematics: str = "stix") -> Style:
+    """Return a style of this width, whose ticks and legends are one point smaller than titles and axis labels.
+
+    STIX is matplotlib's font that resembles Times, the font of the three venues.
+    """
     large: Style = {"font.size": size, "axes.titlesize": size, "axes.labelsize": size}
     small: Style = {"xtick.labelsize": size - 1, "ytick.labelsize": size - 1, "legend.fontsize": size - 1}
-    return large | small | {"font.family": family, "mathtext.fontset": mathematics}
+    fonts: Style = {"font.family": family, "mathtext.fontset": mathematics}
+    return BASE | large | small | fonts | {"figure.figsize": (inches, 0.62 * inches)}
 
-
-TIMES = _type(9.0, "STIXGeneral", "stix")
-"""Matplotlib's font that resembles Times, the font of the three venues."""
-
-
-def _width(inches: float) -> Style:
-    return {"figure.figsize": (inches, 0.62 * inches)}
-
-
-ICLR = NEURIPS = BASE | TIMES | _width(5.5)
-"""One column of 5.5 inches (iclr_conference.sty, neurips.sty)."""
-ICML = BASE | _type(8.0, "STIXGeneral", "stix") | _width(3.25)
-"""One of two columns, 3.25 inches (icml.sty)."""
-ICML_WIDE = BASE | TIMES | _width(6.75)
-"""Both columns, 6.75 inches."""
-SCREEN = (
-    BASE | _type(10.0, "DejaVu Sans", "dejavusans") | _width(7.0) | {"lines.linewidth": 1.6, "lines.markersize": 5.0}
-)
 
 STYLES: dict[str, Style] = {
-    "screen": SCREEN,
-    "iclr": ICLR,
-    "icml": ICML,
-    "icml-wide": ICML_WIDE,
-    "neurips": NEURIPS,
+    "screen": _style(7.0, 10.0, "DejaVu Sans", "dejavusans") | {"lines.linewidth": 1.6, "lines.markersize": 5.0},
+    "iclr": _style(5.5, 9.0),
+    "icml": _style(3.25, 8.0),  # one of two columns
+    "icml-wide": _style(6.75, 9.0),
+    "neurips": _style(5.5, 9.0),
 }
+"""Styles by name; the widths are those of the venues' style files."""
 
 FORMATS = ("png", "pdf", "svg")
 
