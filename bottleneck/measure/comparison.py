@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, final
 
 from ..core.printable import printable
-from ..core.version import __version__
 from ..results.base import Result, Results, aligned, cells, short_names
 from ..results.tables import html_table, terminal
 from ..spectrum import RankEstimate
@@ -117,11 +116,8 @@ class DifferenceRank:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the rank and the effective rank as label and text."""
-        held = "" if self.effective_rank is None else f"{self.effective_rank:,} directions hold 99.9 % of Σσ²"
-        return [
-            ("rank of difference", f"{self.rank}; at most {self.most:,}"),
-            ("effective rank", held or "unknown"),
-        ]
+        held = "unknown" if self.effective_rank is None else f"{self.effective_rank:,} directions hold 99.9 % of Σσ²"
+        return [("rank of difference", f"{self.rank}; at most {self.most:,}"), ("effective rank", held)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,14 +161,8 @@ class Comparison(Result):
         return replace(self, sources=(self.sources[0], {**self.sources[1], "label": label}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "by_context"}
-        plain = {
-            "statistics": {name: asdict(each) for name, each in self.statistics.items()},
-            "difference": self.difference and asdict(self.difference),
-            **{way: [asdict(each) for each in values[way]] for way in ("first_better", "second_better")},
-        }
-        return {**values, **plain, "version": __version__}
+        """Return plain values, ready for JSON, without those of single contexts."""
+        return {name: value for name, value in super().to_dict().items() if name != "by_context"}
 
     def summary(self) -> dict[str, Any]:
         """Return every statistic with its standard error, and both ranks of the difference."""
@@ -189,9 +179,8 @@ class Comparison(Result):
         """Return the statistics with their standard errors as text, by label."""
         shown: dict[str, Any] = {"reference": self.names[0], "contexts": self.contexts, "tokens": self.vocab}
         shown |= table_cells(self.statistics)
-        if self.difference:
-            shown |= {"rank of difference": str(self.difference.rank)}
-            shown |= {"effective rank": self.difference.effective_rank}
+        if ranks := self.difference:
+            shown |= {"rank of difference": str(ranks.rank), "effective rank": ranks.effective_rank}
         return shown
 
     def rows(self) -> list[tuple[str, str]]:
@@ -216,21 +205,17 @@ class Comparison(Result):
 
     def _groups(self, *, details: bool = False) -> list[list[tuple[str, str]]]:
         """Return the rows of the main statistics, or of all, and those of each context."""
-        shown = [name for name in (LABELS if details else SHOWN) if name in self.statistics]
-        numbers = [(LABELS[name], _text(name, self.statistics)) for name in shown]
-        short = table_cells(self.statistics)
-        verdict = f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"
-        reference = f"P = {self.names[0]}"
-        if "reference_perplexity" in self.statistics:
-            reference += f", perplexity {_text('reference_perplexity', self.statistics)}"
+        known, short = self.statistics, table_cells(self.statistics)
+        perplexity = known.get("reference_perplexity") and f", perplexity {_text('reference_perplexity', known)}"
         head = [
-            ("verdict", verdict),
-            ("reference", reference),
+            ("verdict", f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"),
+            ("reference", f"P = {self.names[0]}{perplexity or ''}"),
             ("model", f"Q = {self.names[1]}"),
             ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
             *(("note", note) for note in self.notes),
         ]
         examples = (*self.first_better, *self.second_better)
+        numbers = [(LABELS[name], _text(name, known)) for name in (LABELS if details else SHOWN) if name in known]
         numbers += self.difference.rows() if self.difference else []
         numbers += [("all numbers", "--details, or .details() in Python")] if not details else []
         labels = [label for label, _ in numbers] + [f"{name} is better" for name in self.names if examples]

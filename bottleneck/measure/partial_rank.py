@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +26,8 @@ MOST = 8192
 """Most contexts, and most tokens, of a block."""
 
 
-class FullBlock(NamedTuple):
-    """Contexts and tokens of which every entry is seen."""
-
-    log_probs: NDArray[np.float64]
-    """(T', M')."""
-    error: float
-    """Most that the entries' errors can add to a singular value: their Frobenius norm."""
-
-
-def full_block(source: PartialSource, progress: Progress) -> FullBlock:
-    """Return a large block without an unseen entry.
+def full_block(source: PartialSource, progress: Progress) -> tuple[NDArray[np.float64], float]:
+    """Return a large block without an unseen entry, (T', M'), and the Frobenius norm of its entries' errors.
 
     Contexts are taken in the order of how many tokens they show, and the tokens that all of them show are kept, until
     the smaller side of the block shrinks. A token counts with a high power of the share of contexts that show it, so
@@ -73,7 +64,7 @@ def full_block(source: PartialSource, progress: Progress) -> FullBlock:
     parts = [next(source.parts([range(row, row + 1)])) for row in order[:rows]]
     errors = np.concatenate([part.error[0] for part in parts])
     log_probs = np.concatenate([part.log_probs[:, columns] for part in parts])
-    return FullBlock(log_probs, math.sqrt(len(columns)) * float(np.linalg.norm(errors)))
+    return log_probs, math.sqrt(len(columns)) * float(np.linalg.norm(errors))
 
 
 def partial_rank(source: PartialSource, eps: str | float, rule: str, how: SpectrumSettings) -> RankReport:
@@ -83,8 +74,8 @@ def partial_rank(source: PartialSource, eps: str | float, rule: str, how: Spectr
     removes what row-centring the whole matrix removes. No σ counts below twice the norm of the noise that the block
     itself shows, such as that of logits in bfloat16, which have a rank of their own.
     """
-    block = full_block(source, how.progress)
-    matrix = MatrixSource(block.log_probs, kind="matrix", path=str(source.description["path"]))
+    log_probs, error = full_block(source, how.progress)
+    matrix = MatrixSource(log_probs, kind="matrix", path=str(source.description["path"]))
     matrix.prepare()
     spectrum, why = compute_spectrum(matrix, precision(eps).value, how)
     grid = Rounding(source.step, 1.0, None)
@@ -95,7 +86,7 @@ def partial_rank(source: PartialSource, eps: str | float, rule: str, how: Spectr
             shape=spectrum.shape,
             eps=eps,
             rule=rule,
-            floor=max(block.error, spectrum.centered_error),
+            floor=max(error, spectrum.centered_error),
             noise=each,
             residual=spectrum.residual,
         )
@@ -109,14 +100,14 @@ def partial_rank(source: PartialSource, eps: str | float, rule: str, how: Spectr
         "tokens": columns,
         "of_contexts": T,
         "of_tokens": M,
-        "error_norm": block.error,
+        "error_norm": error,
         "noise_norm": noise,
         "visible_noise_norm": visible,
         "rank_if_exact": stored.value,
         "is_too_small": (stored.gap or 0.0) < DROP,
     }
     shown = f"{rows:,} of {T:,} contexts × {columns:,} of {M:,} tokens, all seen"
-    evidence = f"the file's rounding adds at most {block.error:.3g} to a σ, and noise of norm {noise:.3g} is expected"
+    evidence = f"the file's rounding adds at most {error:.3g} to a σ, and noise of norm {noise:.3g} is expected"
     return RankReport(
         source=source.description,
         spectrum=spectrum,

@@ -18,7 +18,7 @@ from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
 from ..core.options import OPENING, RANK, Opening, takes
 from ..core.parallel import ALONE
-from ..core.progress import Progress, reporting
+from ..core.progress import reporting
 from ..errors import ConfigurationError
 from ..sources import FiniteColumns, PartialSource, Source, is_several, labelled, open_source, open_sources
 from ..spectrum import Precision, RankEstimate, judge, precision
@@ -114,7 +114,9 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
         report = partial_rank(opened, settings["eps"] or "float32", rule, how)
         seconds = round(time.monotonic() - started, 3)
         return replace(report, precision_found=state, seconds=seconds, peak_memory_bytes=peak_memory_bytes())
-    matrix = _without_inf(opened, settings["inf"], how.progress)
+    if settings["inf"] not in INF:
+        raise ConfigurationError(f"unknown inf {settings['inf']!r}; it is one of {', '.join(INF)}")
+    matrix = FiniteColumns(opened, progress=how.progress) if settings["inf"] == "drop-columns" else opened
     if asked is not None:  # before the numbers are read to see how precise they are
         check_resolution(how.method, shape=matrix.shape, eps=asked.value)
     matrix.prepare(how.progress)
@@ -137,13 +139,6 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
         seconds=round(time.monotonic() - started, 3),
         peak_memory_bytes=peak_memory_bytes(),
     )
-
-
-def _without_inf(source: Source, inf: str, progress: Progress) -> Source:
-    """Return a source without the columns that hold −∞, where they are to be dropped."""
-    if inf not in INF:
-        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
-    return FiniteColumns(source, progress=progress) if inf == "drop-columns" else source
 
 
 def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumSettings) -> RankReport:

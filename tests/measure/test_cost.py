@@ -19,8 +19,7 @@ from softmax_bottleneck.sources import Source, open_source
 from softmax_bottleneck.spectrum import Arithmetic
 
 
-@pytest.mark.parametrize("head", ["softmax", "mos"])
-@pytest.mark.parametrize("method", ["auto", "dense"])
+@pytest.mark.parametrize(("head", "method"), [("softmax", "auto"), ("softmax", "dense"), ("mos", "auto")])
 def test_the_method_is_the_one_that_rank_takes(runs: dict[str, Path], head: str, method: str) -> None:
     source = open_source(runs[head])
     found = estimate_cost(source, method=method)

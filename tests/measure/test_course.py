@@ -73,7 +73,9 @@ def test_the_table_and_the_figure_follow_the_step(run: Path) -> None:
     assert {*ADDED, "rank", "row-centred rank", "gradient kept", "perplexity"} == drawn.keys()
     assert drawn["perplexity"].get_xdata().tolist() == [20, 100]
     assert drawn["perplexity"].get_ydata().tolist() == frame["perplexity"].tolist()[::-1]
-    assert drawn["RankMe of H"].get_ydata().tolist() == frame["rankme"].tolist()[::-1]
+    for label, column in (("RankMe of H", "rankme"), ("rank", "rank"), ("row-centred rank", "rank_centered")):
+        assert drawn[label].get_ydata().tolist() == frame[column].tolist()[::-1]
+    assert reports.plot(Figure().add_subplot()).get_xlabel() == "step"
 
 
 def test_the_command_measures_a_folder(run: Path, tmp_path: Path) -> None:

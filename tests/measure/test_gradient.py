@@ -14,7 +14,7 @@ from scipy import stats
 from softmax_bottleneck import gradient, heads
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.language_models import ModelOnText
-from softmax_bottleneck.measure.gradients import GradientReport, jacobian, orthonormal_basis
+from softmax_bottleneck.measure.gradients import GradientReport, orthonormal_basis
 from softmax_bottleneck.sources import Source, open_source
 
 
@@ -56,21 +56,17 @@ def test_the_gradient_is_that_of_the_loss(runs: dict[str, Path]) -> None:
     assert gradient(source).norm == pytest.approx(float(by_logits.norm()), rel=1e-12)
 
 
-@pytest.mark.parametrize("head", ["mos", "sigsoftmax", "lms-plif"])
-def test_other_heads_by_their_jacobian(runs: dict[str, Path], head: str) -> None:
-    source = open_source(runs[head], dtype="float64", contexts=40)
+NOT_LOG_LINEAR = sorted(heads.REGISTRY.keys() - {"softmax", "moc"})
+
+
+@pytest.mark.parametrize("name", NOT_LOG_LINEAR)
+def test_other_heads_by_their_jacobian(name: str, repeatable: None) -> None:
+    head = heads.build(name, hidden_size=6, vocab_size=30).double()
+    source = open_source(head, hidden=torch.randn(40, 6, dtype=torch.float64), targets=torch.randint(30, (40,)))
     found = gradient(source, sample=7)
     assert (found.method, found.sampled) == ("jacobian", 7)
     assert "onto the columns of ∂ log P / ∂h at each context's hidden state h, less their means: " in str(found)
     assert found.kept == pytest.approx(by_jacobians(source, np.linspace(0, 39, 7).astype(int)), rel=1e-7)
-
-
-@pytest.mark.parametrize("name", heads.REGISTRY)
-def test_jacobians_of_every_head(name: str, repeatable: None) -> None:
-    head = heads.build(name, hidden_size=6, vocab_size=30).double()
-    hidden = torch.randn(1, 6, dtype=torch.float64)
-    expected = torch.autograd.functional.jacobian(lambda h: head.log_prob(h)[0], hidden)[:, 0]
-    torch.testing.assert_close(jacobian(head.log_prob, hidden), expected, atol=1e-12, rtol=1e-10)
 
 
 def uniform(dimensions: int, tokens: int, targets: torch.Tensor) -> GradientReport:
@@ -136,16 +132,16 @@ def test_both_ways_are_one(
     train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, size: int
 ) -> None:
     """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
-    source = open_source(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=60)
+    source = open_source(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=20)
     assert source.factors() is not None
-    by_weight = gradient(source, sample=60)
+    by_weight = gradient(source, sample=20)
     monkeypatch.setattr(ModelOnText, "linear", lambda source, hidden: None)
-    by_jacobian = gradient(source, sample=60)
+    by_jacobian = gradient(source, sample=20)
     assert (by_weight.lost, by_weight.kept_energy) == (1 - by_weight.kept, pytest.approx(by_weight.kept**2))
     assert (by_weight.method, by_jacobian.method) == ("weight" if size <= 7 else "jacobian", "jacobian")
     assert by_weight.directions == by_jacobian.directions == min(size, 7)
     assert by_weight.kept == pytest.approx(by_jacobian.kept, rel=1e-6)
-    assert by_weight.kept == pytest.approx(by_jacobians(source, range(60)), rel=1e-6)
+    assert by_weight.kept == pytest.approx(by_jacobians(source, range(20)), rel=1e-6)
 
 
 def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], runs: dict[str, Path]) -> None:

@@ -159,11 +159,9 @@ def test_small_states_and_scaled_logits(config: Any) -> None:
 def test_an_output_layer_without_a_norm() -> None:
     rng = np.random.default_rng(0)
     W, H = rng.standard_normal((50, 4)), rng.standard_normal((20, 4))
-    found = identify(
-        H @ W.T, {"W": W, "padded": np.vstack([W, W]), "narrow": W[:40], "other": W[::-1].copy()}, kind="logits"
-    )
-    assert [each.verdict for each in found] == [LAYER, LAYER, NOT, NOT]
-    assert [each.name for each in found] == ["W", "padded", "narrow", "other"]
+    layers = {"W": W, "padded": np.vstack([W, W]), "narrow": W[:40], "other": W[::-1].copy()}
+    found = identify(H @ W.T, layers, kind="logits")
+    assert {each.name: each.verdict for each in found} == dict(zip(layers, (LAYER, LAYER, NOT, NOT), strict=True))
     assert found["narrow"].why == "the rows have 50 tokens, and W has 40"
     assert found.to_dict()["results"][0]["span"]["value"] < 1e-14
     assert "verdict  same output layer" in str(found[0])
@@ -173,10 +171,9 @@ def test_an_output_layer_without_a_norm() -> None:
 
 def test_rows_from_hidden_states(tmp_path: Path) -> None:
     """The softmax of a server's states is compared with output layers, given by a second file."""
-    torch.manual_seed(0)
-    W, H = torch.randn(60, 4), torch.randn(20, 4)
-    save_file({"W": W, "other": W.flip(0).contiguous()}, tmp_path / "head.safetensors")
-    save_file({"hidden_states": H}, tmp_path / "states.safetensors")
-    head = str(tmp_path / "head.safetensors")
-    found = identify(str(tmp_path / "states.safetensors"), {"W": W, "other": W.flip(0)}, head=f"{head}:W")
+    W, H = np.random.default_rng(0).standard_normal((60, 4)), np.random.default_rng(1).standard_normal((20, 4))
+    states, head = str(tmp_path / "states.safetensors"), tmp_path / "head.safetensors"
+    save_file({"W": torch.from_numpy(W)}, head)
+    save_file({"hidden_states": torch.from_numpy(H)}, states)
+    found = identify(states, {"W": W, "other": W[::-1].copy()}, head=f"{head}:W")
     assert [each.verdict for each in found] == [LAYER, NOT]

@@ -74,19 +74,16 @@ def test_the_report_of_one_process(tmp_path: Path, logits: Path, method: str, sc
         assert together[which]["sigma_r"] == pytest.approx(alone[which]["sigma_r"], rel=1e-6)
 
 
-def test_a_process_that_dies_ends_all(tmp_path: Path, logits: Path) -> None:
-    dies = "import os\nif os.environ['RANK'] == '1': os._exit(9)\n" + SCRIPT
-    started = time.monotonic()
-    done = _launch(tmp_path, "rank", str(logits), "--kind", "logits", "--method", "gram", script=dies)
-    assert done.returncode != 0
-    assert done.stdout == ""
-    assert time.monotonic() - started < 60
-
-
-def test_bad_rows_end_all_with_a_sentence(tmp_path: Path, logits: Path) -> None:
-    matrix = np.load(logits)
-    matrix[560, 3] = np.nan
+@pytest.mark.parametrize(
+    ("before", "row", "sentence"), [("import os\nif os.environ['RANK'] == '1': os._exit(9)\n", 0, ""),
+                                    ("", 560, "at row 560, column 3")], ids=["dies", "bad row"],
+)  # fmt: skip
+def test_a_process_that_fails_ends_all(tmp_path: Path, logits: Path, before: str, row: int, sentence: str) -> None:
+    matrix, started = np.load(logits), time.monotonic()
+    matrix[row, 3] = np.nan if row else 0.0
     np.save(logits, matrix)
-    done = _launch(tmp_path, "rank", str(logits), "--kind", "logits", "--method", "gram", "--eps", "float32")
+    options = ["--kind", "logits", "--method", "gram", "--eps", "float32"]
+    done = _launch(tmp_path, "rank", str(logits), *options, script=before + SCRIPT)
     assert done.returncode != 0
-    assert "at row 560, column 3" in done.stderr
+    assert (done.stdout, sentence in done.stderr) == ("", True)
+    assert time.monotonic() - started < 60

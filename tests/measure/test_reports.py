@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import nn
 
@@ -28,7 +26,7 @@ def log_probs(dimensions: int) -> NDArray[np.float64]:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """Save matrices of ranks 3, 5 and 7, as those of the checkpoints of one run."""
+    """Save matrices of ranks 3, 5 and 7."""
     monkeypatch.chdir(tmp_path)
     names = ("step-20.npy", "step-100.npy", "step-3.npy")
     for name, dimensions in zip(names, (2, 4, 6), strict=True):
@@ -86,14 +84,3 @@ def test_results_of_several_kinds_share_the_row_of_a_model() -> None:
     assert header == ["model", "rank", "row-centred rank", "pairwise KL"]
     assert [row[:2] for row in rows] == [["d = 2", "3"], ["d = 4", "5"]]
     assert [float(row[3]) for row in rows] == pytest.approx([float(each) for each in results[2:]], rel=1e-3)
-
-
-def test_checkpoints_of_one_run_are_drawn_against_the_step(files: tuple[str, ...]) -> None:
-    reports = sb.rank(files)
-    ax = reports.plot(Figure().add_subplot())
-    curves = {line.get_label(): pd.Series(line.get_ydata(), line.get_xdata()).to_dict() for line in ax.lines}
-    assert curves["rank"] == {3: 7, 20: 3, 100: 5}
-    assert curves["row-centred rank"] == {3: 6, 20: 2, 100: 4}
-    effective = dict(zip((20, 100, 3), reports.to_frame()["effective_rank_1e-3"], strict=True))
-    assert curves["effective rank"] == effective
-    assert ax.get_xlabel() == "step"
