@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +36,6 @@ class ExtendedStructure:
     kl: tuple[float, ...]
     """For each rank r, the mean over histories and futures of KL(P ‖ Q_r) in nats, where Q_r is the softmax of the best
     rank-r approximation."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        values = asdict(self)
-        return values | {"values": self.values.tolist(), "ranks": list(self.ranks), "kl": list(self.kl)}
 
 
 @typed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +16,8 @@ STEPS, CLOSE = 100, 1e-13
 """Most steps that find the distribution nearest to Q, and by how much the sum of its probabilities may miss 1."""
 
 
-class Box(NamedTuple):
-    """Distributions whose probabilities lie between two numbers each."""
-
-    low: Matrix
-    """(n, M); 0 for an unseen token."""
-    high: Matrix
-    """(n, M)."""
+Box = tuple[Matrix, Matrix]
+"""Distributions whose probabilities lie between two numbers each, (n, M); from 0 for an unseen token."""
 
 
 def box_of(part: Part) -> Box:
@@ -34,12 +28,12 @@ def box_of(part: Part) -> Box:
     """
     error = part.error + part.shift
     with np.errstate(over="ignore"):
-        box = Box(np.where(part.seen, np.exp(part.log_probs - error), 0.0), np.exp(part.log_probs + error))
-    sums = box.low.sum(1), box.high.sum(1)
-    if (wrong := (sums[0] > 1) | (sums[1] < 1)).any():
+        box = np.where(part.seen, np.exp(part.log_probs - error), 0.0), np.exp(part.log_probs + error)
+    least, largest = (each.sum(1) for each in box)
+    if (wrong := (least > 1) | (largest < 1)).any():
         row = int(wrong.argmax())
         raise MatrixError(
-            f"the probabilities of row {part.start + row} sum to {sums[0][row]:.6g} at least and {sums[1][row]:.6g} at "
+            f"the probabilities of row {part.start + row} sum to {least[row]:.6g} at least and {largest[row]:.6g} at "
             "most: these are not natural logarithms of probabilities, or the file is damaged"
         )
     return box
@@ -61,7 +55,7 @@ def nearest(box: Box, q: Matrix) -> Matrix:
         if (np.abs(excess) <= CLOSE).all():
             break
         low, high = np.where(excess < 0, ratio, low), np.where(excess > 0, ratio, high)
-        free = np.where((scaled > box.low) & (scaled < box.high), q, 0.0).sum(1, keepdims=True)
+        free = np.where((scaled > box[0]) & (scaled < box[1]), q, 0.0).sum(1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = ratio - excess / free
             between = np.where(np.isinf(high), 2 * ratio, np.where(low > 0, np.sqrt(low * high), high / 1024))
@@ -77,14 +71,14 @@ def most(term: Callable[[Matrix], Matrix], box: Box) -> Values:
     the steepest ones have their largest probability until nothing is left: one token lies between its ends, and the
     bound exceeds the maximum by no more than that token's distance from its chord.
     """
-    ends = term(box.low), term(box.high)
-    width, least = box.high - box.low, ends[0].sum(1)
+    ends = term(box[0]), term(box[1])
+    width, least = box[1] - box[0], ends[0].sum(1)
     with np.errstate(invalid="ignore"):  # ∞ − ∞
         gain = ends[1] - ends[0]
         slope = np.divide(gain, width, out=np.zeros_like(gain), where=width > 0)
         order = np.argsort(-slope, axis=1)
         filled = np.cumsum(np.take_along_axis(width, order, 1), 1)
-        total = 1 - box.low.sum(1, keepdims=True)
+        total = 1 - box[0].sum(1, keepdims=True)
         last = np.take_along_axis(order, np.minimum((filled < total).sum(1, keepdims=True), width.shape[1] - 1), 1)
         ratio = np.take_along_axis(slope, last, 1)
         is_full = slope > ratio
@@ -108,7 +102,8 @@ def interval_divergences(
         targets: (n,), the tokens that follow, if they are known.
         is_llama_cpp: whether to return KL as llama.cpp defines it, on the grid's own numbers.
     """
-    box, q = box_of(part), Q.p
+    (low, high), q = box_of(part), Q.p
+    box = low, high
 
     def relative(p: Matrix, log_r: Matrix) -> Matrix:  # NumPy's logarithm is six times as fast as SciPy's rel_entr
         return np.where(p > 0, p * (np.log(np.where(p > 0, p, 1.0)) - log_r), 0.0)
@@ -124,7 +119,7 @@ def interval_divergences(
     }
     near = nearest(box, q)
     e = (q * Q.error).sum(1)
-    farthest = np.maximum(box.high - q, q - box.low)
+    farthest = np.maximum(high - q, q - low)
     of_model = {"kl": (farthest * Q.error).sum(1) + (q * Q.error**2).sum(1), "tv": e}
     of_model["jsd"] = of_model["kl"] + e
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -133,7 +128,7 @@ def interval_divergences(
     unseen, count = np.maximum(1 - p.sum(1), 0.0), np.maximum((~part.seen).sum(1), 1)
     spread = np.where(unseen > 0, unseen * np.log(np.where(unseen > 0, unseen, 1.0) / count), 0.0)
     found["entropy"] = -np.sum(p * part.log_probs, 1) - spread, np.zeros(len(p))  # of an even spread
-    found["coverage"] = _between(box.low.sum(1), np.minimum((box.high * part.seen).sum(1), 1.0))
+    found["coverage"] = _between(low.sum(1), np.minimum((high * part.seen).sum(1), 1.0))
     if is_llama_cpp:
         over = part.log_probs > LLAMA_CPP_LEAST
         p = np.where(over, np.exp(part.log_probs), 0.0)
@@ -147,7 +142,7 @@ def interval_divergences(
         error = np.where(is_seen, part.error[:, 0] + part.shift, math.inf)
         found["reference_nll"], found["nll"] = (nll, error), (-Q.log_p[at], off)
         found["log_ratio"] = -Q.log_p[at] - nll, error + off
-        found["delta_p"] = _between(q[at] - box.high[at], q[at] - box.low[at], q[at] * off)
+        found["delta_p"] = _between(q[at] - high[at], q[at] - low[at], q[at] * off)
     return {name: np.stack(each) for name, each in found.items()}
 
 

@@ -97,19 +97,15 @@ class NeedReport(Result):
         text = " ".join(str(self.source[key]) for key in ("corpus", "split") if self.source.get(key))
         own = "" if self.perplexity is None else f"; perplexity {self.perplexity:.4g}"
         size = f"{self.contexts:,} contexts × {self.vocab:,} tokens, d = {self.embedding_size:,}"
-        curves = zip(self.other_text, self.same_text, strict=True)
         return [
             ("model", f"{self.source['path']} ({self.source['head']}){text and f' on {text}'}: {size}{own}"),
             ("one head", self._sentence("other_text", f"fitted on {self.fitted:,} other contexts")),
             ("this text", self._sentence("same_text", "fitted on the measured contexts themselves")),
             ("meaning", "the first says what the model needs, the second only what this text spans"),
             *(
-                row
-                for one, own in curves
-                for row in (
-                    (f"r = {one.dimensions:,}", f"one head: {_numbers(one)}"),
-                    ("", f"this text: {_numbers(own)}"),
-                )
+                (f"r = {point.dimensions:,}" if what == "one head" else "", f"{what}: {_numbers(point)}")
+                for pair in zip(self.other_text, self.same_text, strict=True)
+                for what, point in zip(("one head", "this text"), pair, strict=True)
             ),
         ]
 
@@ -187,7 +183,7 @@ def need(
     chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
     halves = range(T // 2), range(T // 2, T)
     with torch.no_grad(), full_precision():
-        curves, perplexity = _curves(opened, halves, halves[1], chosen, reporting(progress))
+        curves, perplexity = _curves(opened, halves, chosen, reporting(progress))
     return NeedReport(
         source=opened.description,
         fitted=len(halves[0]),
@@ -202,16 +198,17 @@ def need(
 
 
 def _curves(
-    source: ModelOnText, fits: Sequence[range], measured: range, ranks: Sequence[int], progress: Progress
+    source: ModelOnText, halves: tuple[range, range], ranks: Sequence[int], progress: Progress
 ) -> tuple[list[tuple[Reduced, ...]], float | None]:
-    """Return the curve of each fit on the measured contexts, and the model's perplexity there."""
+    """Return the curves of fits on either half, on the contexts of the second, and the model's perplexity there."""
+    measured = halves[1]
     weight = source.head.weight.detach()
     mean = sum((exact(rows).sum(0) for rows in weight.split(ROWS)), torch.zeros(())) / len(weight)
     centered = (exact(rows) - mean for rows in weight.split(ROWS))
     gram = sum((rows.T @ rows for rows in centered), torch.zeros(()))
-    bases = [_basis(source, contexts, gram, mean) for contexts in fits]
+    bases = [_basis(source, contexts, gram, mean) for contexts in halves]
     targets = None if source.targets is None else torch.from_numpy(source.targets).to(weight.device)
-    sums = torch.zeros(len(fits), len(ranks), 4, dtype=torch.float64)
+    sums = torch.zeros(len(halves), len(ranks), 4, dtype=torch.float64)
     loss = 0.0
     with progress.bar("reducing the output layer", len(measured), "contexts") as bar:
         for rows, hidden in _hidden(source, measured):

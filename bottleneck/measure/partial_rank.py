@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..core.progress import Progress
 from ..errors import MatrixError
 from ..sources import MatrixSource, PartialSource
-from ..spectrum import RankEstimate, Rounding, numerical_rank, precision
+from ..spectrum import Precision, RankEstimate, Rounding, numerical_rank
 from ..spectrum.judge import DROP
 from .computing import SpectrumSettings, compute_spectrum
 from .report import Finding, RankReport
@@ -67,7 +67,7 @@ def full_block(source: PartialSource, progress: Progress) -> tuple[NDArray[np.fl
     return log_probs, math.sqrt(len(columns)) * float(np.linalg.norm(errors))
 
 
-def partial_rank(source: PartialSource, eps: str | float, rule: str, how: SpectrumSettings) -> RankReport:
+def partial_rank(source: PartialSource, eps: Precision, rule: str, how: SpectrumSettings) -> RankReport:
     r"""Return what a full block proves of the ranks: each is at least the number of σ_i above :math:`\|E\|_F`.
 
     Errors E of the entries change no singular value by more than their norm (Weyl), and row-centring within the block
@@ -77,14 +77,14 @@ def partial_rank(source: PartialSource, eps: str | float, rule: str, how: Spectr
     log_probs, error = full_block(source, how.progress)
     matrix = MatrixSource(log_probs, kind="matrix", path=str(source.description["path"]))
     matrix.prepare()
-    spectrum, why = compute_spectrum(matrix, precision(eps).value, how)
+    spectrum, why = compute_spectrum(matrix, eps.value, how)
     grid = Rounding(source.step, 1.0, None)
     noise, visible = grid.noise(spectrum.shape), matrix.precision.noise_norm(spectrum.shape)
     stored, proved = (
         numerical_rank(
             spectrum.centered,
             shape=spectrum.shape,
-            eps=eps,
+            eps=eps.value,
             rule=rule,
             floor=max(error, spectrum.centered_error),
             noise=each,
@@ -111,14 +111,12 @@ def partial_rank(source: PartialSource, eps: str | float, rule: str, how: Spectr
     return RankReport(
         source=source.description,
         spectrum=spectrum,
-        eps=replace(precision(eps), rounding=grid),
+        eps=replace(eps, rounding=grid),
         rule=rule,
         rank=rank,
         rank_centered=rank,
         bound={"raw": None, "centered": None, "why": source.bound.why},
         embedding_size=None,
-        seconds=0.0,
-        peak_memory_bytes=0,
         why=why,
         findings=(
             Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -99,7 +99,7 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
     """Return the report of the source that ``opening`` returns."""
     started, state = time.monotonic(), precision_state()
     settings: dict[str, Any] = {name: option.default for name, option in RANK.items()} | dict(options)
-    rule, asked = settings["rule"], _asked(settings["eps"])
+    asked = _asked(settings["eps"])
     how = SpectrumSettings(
         method=settings["method"],
         max_memory=options.get("max_memory"),
@@ -111,34 +111,36 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
     check_positive(width=how.width)
     opened = opening()
     if isinstance(opened, PartialSource):
-        report = partial_rank(opened, settings["eps"] or "float32", rule, how)
-        seconds = round(time.monotonic() - started, 3)
-        return replace(report, precision_found=state, seconds=seconds, peak_memory_bytes=peak_memory_bytes())
+        report = partial_rank(opened, asked or precision("float32"), settings["rule"], how)
+    else:
+        report = _whole_rank(opened, asked, settings, how)
+        findings = [*report.findings, *(checkpoint_finding(opened, how.progress) if is_checkpoint else [])]
+        report = replace(report, findings=tuple(findings))
+    seconds = round(time.monotonic() - started, 3)
+    return replace(report, precision_found=state, seconds=seconds, peak_memory_bytes=peak_memory_bytes())
+
+
+def _whole_rank(
+    opened: Source, asked: Precision | None, settings: Mapping[str, Any], how: SpectrumSettings
+) -> RankReport:
+    """Return the report of a source of which all entries are known."""
     if settings["inf"] not in INF:
         raise ConfigurationError(f"unknown inf {settings['inf']!r}; it is one of {', '.join(INF)}")
     matrix = FiniteColumns(opened, progress=how.progress) if settings["inf"] == "drop-columns" else opened
     if asked is not None:  # before the numbers are read to see how precise they are
         check_resolution(how.method, shape=matrix.shape, eps=asked.value)
     matrix.prepare(how.progress)
-    report = _measured(matrix, asked, rule, how)
+    report = _measured(matrix, asked, settings["rule"], how)
     findings = _unjudged(matrix, asked)
     if how.processes.count == 1 and (analysis := head_analysis(opened)):
         findings.append(analysis)
-    if is_checkpoint:
-        findings += checkpoint_finding(opened, how.progress)
     if not has_float64(device := resolve_device(how.device)):
         text = f"on the CPU, because {device} has no float64"
         findings.append(Finding("decomposed_on", {"device": "cpu", "asked": device}, (("decomposed", text),)))
     if settings["estimate_hidden_size"]:
         findings.append(hidden_size_finding(report.spectrum, report.eps, report.doubts, matrix.embedding_size))
-    return replace(
-        report,
-        findings=tuple(findings),
-        variants={key: _measured(each, asked, rule, how) for key, each in matrix.variants().items()},
-        precision_found=state,
-        seconds=round(time.monotonic() - started, 3),
-        peak_memory_bytes=peak_memory_bytes(),
-    )
+    variants = {key: _measured(each, asked, settings["rule"], how) for key, each in matrix.variants().items()}
+    return replace(report, findings=tuple(findings), variants=variants)
 
 
 def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumSettings) -> RankReport:
@@ -159,8 +161,6 @@ def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumS
         rank_centered=_within_bound(centered, source.bound.centered),
         bound=asdict(source.bound),
         embedding_size=source.embedding_size,
-        seconds=0.0,
-        peak_memory_bytes=0,
         why=why,
         doubts=doubts,
     )

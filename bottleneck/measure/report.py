@@ -71,9 +71,9 @@ class RankReport(Result):
     """Upper bounds ``raw`` and ``centered`` (integers or ``None``) and the reason ``why``."""
     embedding_size: int | None
     """Embedding size d of the output layer, if it is known."""
-    seconds: float
+    seconds: float = 0.0
     """Wall-clock time of the measurement."""
-    peak_memory_bytes: int
+    peak_memory_bytes: int = 0
     """Largest resident size of the process."""
     why: str = ""
     """Why this method was chosen."""
