@@ -6,11 +6,17 @@ import errno
 import fcntl
 import hashlib
 import json
+import lzma
 import os
 import re
 import secrets
 import shutil
 import stat
+import struct
+import tarfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -23,6 +29,12 @@ from platformdirs import user_cache_path
 from ..errors import OutputError, nearest
 
 CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
+DAMAGE = (
+    *(OSError, EOFError, ValueError, LookupError, TypeError, SyntaxError, AttributeError),
+    *(RuntimeError, ArithmeticError, MemoryError),  # sizes that no file has, headers that nest, and packed ones
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
+)
+"""Errors of Python and NumPy for files that are truncated, changed, or of another kind."""
 
 
 def cache_folder() -> Path:

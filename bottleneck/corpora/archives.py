@@ -7,14 +7,13 @@ import gzip
 import io
 import lzma
 import re
-import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Final, cast
 
+from ..core.files import DAMAGE
 from ..errors import CorpusError
 
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")  # a first member, or the end record of an empty archive
@@ -31,18 +30,6 @@ _EXTENSIONS: Final = (  # headers that extend the next member's, which tarfile r
     tarfile.SOLARIS_XHDTYPE,
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
-)
-_DAMAGE: Final = (  # exceptions that Python's readers raise for broken archives
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,
-    OverflowError,  # impossible sizes
-    RecursionError,  # headers that extend each other in a circle
 )
 _JUNK: Final = re.compile(r"(.*/)?(__MACOSX/.*|\.DS_Store|(README|LICENSE)(\.txt|\.md)?)", re.IGNORECASE | re.DOTALL)
 
@@ -81,10 +68,10 @@ def read_members(data: bytes, *, where: str, largest: int, total: int) -> Iterat
                 )
             with cast(IO[bytes], open_member()) as file:
                 yield name, file.read(largest + 1)
-    except _DAMAGE as error:
-        raise CorpusError(f"{where} is damaged or not an archive of text files ({error}): download it again") from error
-    except RuntimeError as error:  # encrypted, or of a method that zipfile does not know
-        raise CorpusError(f"{where} is packed in a way Python cannot read ({error}): unpack it yourself") from error
+    except DAMAGE as error:  # RuntimeError for what is encrypted, or of a method that zipfile does not know
+        raise CorpusError(
+            f"{where} is damaged, or not an archive that Python can read ({error}): download it again, or unpack it"
+        ) from error
 
 
 def _zip_members(data: bytes) -> Iterator[Member]:

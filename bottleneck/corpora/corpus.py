@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from ..core.files import is_special, sha256_bytes
+from ..core.files import open_file, sha256_bytes
 from ..errors import CorpusError
 from .vocabulary import EOS, Vocabulary
 
@@ -54,10 +54,9 @@ class Text:
     @classmethod
     def read(cls, file: Path, *, remedy: str = "give a readable text file") -> Self:
         """Return the text in a file; `CorpusError` with the ``remedy`` if it cannot be read."""
-        if is_special(file):
-            raise CorpusError(f"{file} is a pipe or a device; {remedy}")
         try:
-            return cls(str(file), file.read_bytes())
+            with open_file(file) as opened:
+                return cls(str(file), opened.read())
         except OSError as error:
             raise CorpusError(f"cannot read {file}: {error.strerror}; {remedy}") from error
 

@@ -12,9 +12,9 @@ from typing import Any, final
 import numpy as np
 from safetensors import SafetensorError
 
+from ..core.files import DAMAGE
 from ..core.machine import free_memory
 from ..errors import SourceError, first_line
-from ..spectrum.files import DAMAGE
 
 UNREADABLE = (*DAMAGE, SafetensorError, pickle.UnpicklingError, CsvError, SystemError, AssertionError)
 """What the readers raise for a damaged file; h5py's locks and old files of torch raise the last two."""

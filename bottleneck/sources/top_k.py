@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..core.files import exists, open_file
+from ..core.files import DAMAGE, exists, open_file
 from ..errors import Parameter, SourceError, first_line
 from ..spectrum import EPS
 from .opening import Kind
@@ -34,9 +34,6 @@ DECIMALS = 7
 FLOAT32_SUM = 2.0**-24
 """Bound on the relative error of a float32 sum of positive numbers, for each of them (Higham 1993); llama.cpp's server
 makes one over all tokens."""
-
-DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What numbers, texts and lists in the wrong places raise."""
 
 
 class Context(NamedTuple):

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
-import struct
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..core.files import open_file, write_bytes
+from ..core.files import DAMAGE, open_file, write_bytes
 from ..core.json_file import Magnitude, Size, check_schema, parse_json
 from ..errors import MatrixError
 from .choice import REGISTRY
@@ -26,12 +21,6 @@ FORMAT: Literal["softmax-bottleneck spectrum 1"] = "softmax-bottleneck spectrum 
 NUMBERS = ("frobenius_relative_error", "residual", "error", "centered_error")
 """Fields of a `Spectrum` that are kept as they are."""
 
-DAMAGE = (
-    *(OSError, EOFError, ValueError, LookupError, TypeError, SyntaxError, AttributeError),
-    *(RuntimeError, ArithmeticError, MemoryError),  # sizes that no file has, headers that nest, and packed ones
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
-)
-"""Errors of NumPy and zipfile for files that are truncated, changed, or of another kind."""
 LARGEST = 1 << 30
 """Bytes of the largest spectrum that is read, unpacked: eight of 16 million values."""
 

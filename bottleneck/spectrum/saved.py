@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.files import make_folder, replacing, sha256_bytes
+from ..core.files import DAMAGE, make_folder, replacing, sha256_bytes
 from ..errors import OutputError
 from .base import SpectrumMethod
-from .files import DAMAGE
 
 SECONDS_BETWEEN_SAVES = 60.0
 SHARE_OF_TIME = 0.05
