@@ -55,7 +55,8 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
             f"{', '.join(FOLDERS)} with a text file a conversation"
         )
     talks = {name: [_conversation(where, data) for where, split, data in files if split == name] for name in SPLITS}
-    vocabulary = _most_frequent(talks["train"])
+    counts = Counter(word for talk in talks["train"] for line in talk for word in line[1:])
+    vocabulary = Vocabulary.most_frequent(counts, VOCABULARY_SIZE, marks=(EOS, UNK, *SPEAKERS.values()))
     digests = "".join(f"{sha256_bytes(data)}  {split}\n" for _, split, data in files)
     encoded = {split: _encoded(talks[split], vocabulary) for split in SPLITS}
     write_ids(folder, vocabulary, encoded, sha256=sha256_bytes(digests.encode()))
@@ -94,12 +95,6 @@ def _line(row: str, where: str) -> Line:
     if not words:
         raise CorpusError(f"{where} has a speaker and no word: leave the line out")
     return [SPEAKERS[parts[0]], *words[: LONGEST - 2]]
-
-
-def _most_frequent(talks: list[list[Line]]) -> Vocabulary:
-    """Return the vocabulary of the training conversations, ties in the order of the alphabet."""
-    counts = Counter(word for talk in talks for line in talk for word in line[1:])
-    return Vocabulary.most_frequent(counts, VOCABULARY_SIZE, marks=(EOS, UNK, *SPEAKERS.values()))
 
 
 def _encoded(talks: list[list[Line]], vocabulary: Vocabulary) -> Iterator[Ids]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -35,13 +34,8 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
     texts = find_pinned([FILE], source, corpus=NAME, progress=progress)
     if FILE not in texts:
         raise CorpusError(f"{source} does not hold {NAME}: give the file {NAME} or its zip archive")
-    write(folder, texts[FILE], tokens=TOKENS, sha256=FILE.sha256)
-
-
-def write(folder: Path, data: bytes, *, tokens: Mapping[str, int], sha256: str) -> None:
-    """Write letters from a to z and spaces as ids; ``tokens`` are the numbers of them in the splits, in turn."""
     number = np.full(256, -1, np.int64)
     number[np.frombuffer("".join(VOCABULARY.tokens).encode(), np.uint8)] = np.arange(len(VOCABULARY))
-    pieces = np.split(np.frombuffer(data, np.uint8), np.cumsum(list(tokens.values()))[:-1])
-    splits = {split: [number[piece]] for split, piece in zip(tokens, pieces, strict=True)}
-    write_ids(folder, VOCABULARY, splits, sha256=sha256)
+    pieces = np.split(np.frombuffer(texts[FILE], np.uint8), np.cumsum(list(TOKENS.values()))[:-1])
+    splits = {split: [number[piece]] for split, piece in zip(TOKENS, pieces, strict=True)}
+    write_ids(folder, VOCABULARY, splits, sha256=FILE.sha256)

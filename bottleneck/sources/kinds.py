@@ -45,19 +45,11 @@ def _open_zarr(source: Any, *, kind: str = "log-probs") -> Source:
     return open_zarr(source, kind=kind)
 
 
-def _is_run(source: Any) -> bool:
-    return isinstance(source, Run) or (isinstance(source, str) and is_run(Path(source)))
-
-
 def _is_saved(source: Any) -> bool:
     if not isinstance(source, str):
         return False
     path = Path(source)
     return is_hugging_face(path) or gguf.find(path) is not None or (not path.exists() and is_hub_id(source))
-
-
-def _is_loaded(source: Any) -> bool:
-    return isinstance(source, nn.Module) and hasattr(source, "get_output_embeddings")
 
 
 KINDS: dict[str, Kind] = {
@@ -70,9 +62,17 @@ KINDS: dict[str, Kind] = {
     "json lines": top_k.JSON_LINES,
     "distillation set": top_k.PARQUET,
     "array file": matrix.FILE,
-    "run": Kind(what="a run", matches=_is_run, open=RunOnText),
+    "run": Kind(
+        what="a run",
+        matches=lambda source: isinstance(source, Run) or (isinstance(source, str) and is_run(Path(source))),
+        open=RunOnText,
+    ),
     "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),
-    "loaded model": Kind(what="a loaded Hugging Face model", matches=_is_loaded, open=open_loaded),
+    "loaded model": Kind(
+        what="a loaded Hugging Face model",
+        matches=lambda source: isinstance(source, nn.Module) and hasattr(source, "get_output_embeddings"),
+        open=open_loaded,
+    ),
     "head": Kind(what="an output layer", matches=lambda source: isinstance(source, Head | nn.Linear), open=GivenStates),
     "array": matrix.ARRAY,
     "function": function.KIND,

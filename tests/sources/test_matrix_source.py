@@ -231,18 +231,6 @@ def test_identity_is_the_content(log_probs: Make, npy: Callable[[Matrix], Path])
     assert open_source(matrix, kind="matrix").identity != open_source(matrix).identity
 
 
-def test_rank_of_float32_noise_read_as_float64() -> None:
-    rng = np.random.default_rng(0)
-    logits = rng.standard_normal((150, 6)) @ rng.standard_normal((6, 80))
-    matrix = (logits - np.log(np.exp(logits).sum(1, keepdims=True))).astype(np.float32)
-    for form in (matrix, matrix.astype(np.float64)):
-        report = rank(form)
-        assert (report.rank.value, report.rank_centered.value, report.rank.determinate) == (7, 6, True)
-        assert (report.eps.dtype, report.eps.assumed) == ("float32", True)
-    assert rank(matrix.astype(np.float64), eps="float64").rank.value == 80
-    assert rank(matrix, eps="1e-3").eps.assumed is False
-
-
 def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: Make) -> None:
     read = 0
 

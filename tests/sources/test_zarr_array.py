@@ -57,13 +57,6 @@ def test_singular_values_of_an_array(tmp_path: Path) -> None:
     np.testing.assert_allclose(singular_values(array).values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
 
 
-def test_behind_a_url(log_probs: Make, tmp_path: Path) -> None:
-    zarr.save_array(tmp_path / "a", log_probs())
-    upload(tmp_path / "a", "memory://array.zarr")
-    assert rank("memory://array.zarr").spectrum.shape == (20, 8)
-    assert rank("memory://array.zarr", kind="matrix").spectrum.shape == (20, 8)
-
-
 def test_a_store_behind_a_url_is_the_store(runs: dict[str, Path], tmp_path: Path) -> None:
     for name, source in {"run": open_source(runs["softmax"]), "matrix": open_source(np.eye(5), kind="matrix")}.items():
         here = open_source(dump(source, tmp_path / name))
@@ -113,15 +106,6 @@ def test_a_missing_chunk_is_refused(layout: str, dtype: str, tmp_path: Path) -> 
         assert "\n" not in str(raised.value)
     array[:] = matrix
     assert rank(array, kind="matrix").rank.value == np.linalg.matrix_rank(matrix.astype(np.float64))
-
-
-def test_a_missing_chunk_of_a_zip_file_is_refused(log_probs: Make, tmp_path: Path) -> None:
-    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as store:
-        array = zarr.create_array(store, shape=(20, 8), chunks=(4, 8), dtype="float64", fill_value=0)
-        array[:8] = log_probs()[:8]
-    missing = pytest.raises(SourceError, match="has no chunk for row 8, column 0")
-    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="r") as store, missing:
-        rank(zarr.open_array(store, mode="r"))
 
 
 @pytest.mark.parametrize("layout", ["format 2 without a fill value", "format 3", "shards"])
