@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from softmax_bottleneck import RankReport
 from softmax_bottleneck.spectrum import RankEstimate
 
 Matrix = NDArray[np.float64]
@@ -37,6 +38,13 @@ def assert_true(found: RankEstimate, exact: int, what: object = "", visible: int
     assert not found.at_least or found.value <= exact, (str(found), exact, what)
     assert not found.determinate or least <= found.value <= exact, (str(found), exact, what)
     assert str(found).startswith("≥") == found.at_least
+
+
+def assert_open(report: RankReport, raw: int, centered: int) -> None:
+    """Check that both ranks are open, and that their intervals hold the truth."""
+    for found, exact in ((report.rank, raw), (report.rank_centered, centered)):
+        assert not found.determinate, str(found)
+        assert found.low <= exact <= found.high, (str(found), exact)
 
 
 @dataclass
