@@ -48,9 +48,9 @@ def checked(
         columns = rows.shape[1]
         # A sum is finite only if all its terms are: one pass without an array of answers. Overflow asks again.
         with np.errstate(over="ignore", invalid="ignore"):
-            finite = bool(np.isfinite(rows.sum())) or bool(np.isfinite(rows).all())
-        if not finite and (bad := _first_bad(rows, minus_inf)) is not None:
-            row, column = bad
+            finite = bool(np.isfinite(rows.sum()))
+        if not finite and len(bad := np.argwhere(~(rows < np.inf) if minus_inf else ~np.isfinite(rows))):
+            row, column = bad[0]
             masked = rows[row, column] == -np.inf
             raise MatrixError(
                 f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
@@ -60,12 +60,6 @@ def checked(
         start += len(rows)
     if columns is None and not may_be_empty:
         raise MatrixError(f"{what} is empty: there are no rows to measure")
-
-
-def _first_bad(rows: NDArray[Any], minus_inf: bool) -> tuple[int, int] | None:
-    bad = ~(rows < np.inf) if minus_inf else ~np.isfinite(rows)
-    places = np.argwhere(bad)
-    return (int(places[0, 0]), int(places[0, 1])) if len(places) else None
 
 
 def check_shape(shape: tuple[int, ...], what: str) -> None:
