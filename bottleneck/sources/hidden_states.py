@@ -134,14 +134,14 @@ def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
     if len(weight) != size:
         raise SourceError(f"the norm {place} has {len(weight):,} weights, and W has {size:,} columns")
     file, _, name = place.rpartition(":")
-    if not file or Path(place).exists():
-        return lambda states: F.rms_norm(states, (size,), weight, eps=1e-6)
-    path, prefix = Path(file), name.removesuffix("weight")
-    module = _module(path.parent, prefix.removesuffix("."))
-    files = [path] if module is None else sorted(path.parent.glob(f"*{path.suffix}"))  # a bias may be in another shard
-    arrays = ChainMap(*(dict(read_arrays(each)) for each in files))
-    found = {key: arrays[f"{prefix}{key}"] for key in ("weight", "bias") if f"{prefix}{key}" in arrays}
-    state = {key: floats(array, f"the {key} of a norm, ({size},)", 1).float() for key, array in found.items()}
+    state, module = {"weight": weight}, None
+    if file and not Path(place).exists():
+        path, prefix = Path(file), name.removesuffix("weight")
+        module = _module(path.parent, prefix.removesuffix("."))
+        files = [path] if module is None else sorted(path.parent.glob(f"*{path.suffix}"))
+        arrays = ChainMap(*(dict(read_arrays(each)) for each in files))  # a bias may be in another shard
+        if (bias := arrays.get(f"{prefix}bias")) is not None:
+            state["bias"] = floats(bias, f"the bias of a norm, ({size},)", 1).float()
     if module is not None and {*state} == {key for key, _ in module.named_parameters()}:
         module.load_state_dict(state)
         return lambda states: module(states).detach()

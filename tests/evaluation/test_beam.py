@@ -82,15 +82,6 @@ def test_a_narrow_beam_is_what_the_definition_says(size: int) -> None:
         assert [each.ids for each in responses] == [tuple(i for i in ids if i != END) for _, ids in beams]
 
 
-def test_texts_of_a_batch_do_not_see_each_other() -> None:
-    model, settings = _model(), Beam(size=4, longest=5, kept=4)
-    together = beam_search(model, Batch(FIRST, FIRST, CONTEXTS), end=END, settings=settings)
-    for text in range(2):
-        part = Batch(FIRST, FIRST, CONTEXTS).columns(slice(text, text + 1))
-        (alone,) = beam_search(model, part, end=END, settings=settings)
-        assert [each.ids for each in alone] == [each.ids for each in together[text]]
-
-
 def test_a_stream_model_can_be_searched_too() -> None:
     model = LanguageModel(ModelConfig(tie_embeddings=False), vocab_size=VOCAB).eval()
     found = beam_search(model, Batch(FIRST, FIRST), end=END, settings=Beam(longest=4))

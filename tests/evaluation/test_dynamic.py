@@ -20,7 +20,6 @@ from softmax_bottleneck.errors import ConfigurationError, TrainingError
 from softmax_bottleneck.evaluation import Dynamic, dynamic, dynamic_evaluate, gradient_statistics
 from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.language_models.model import LanguageModel
-from softmax_bottleneck.training import evaluate
 
 from .conftest import AWD, LSTM
 
@@ -97,13 +96,6 @@ def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, 
                 weight.copy_(torch.from_numpy(old + step))
     assert found.loss == pytest.approx(total / (len(text) - 1), rel=1e-9)
     assert found.tokens == len(text) - 1
-
-
-def test_a_token_is_scored_before_it_is_learned(build: Build, text: Ids) -> None:
-    model = build()
-    statistics = gradient_statistics(model, text, batch_size=7)
-    first = dynamic_evaluate(model, text[:6], statistics, Dynamic(learning_rate=1e3))
-    assert first.loss == pytest.approx(evaluate(model, text[:6]).loss, rel=1e-9)
 
 
 def test_weights_come_back_after_a_fault(build: Build, text: Ids) -> None:
