@@ -125,8 +125,8 @@ def _measured(
 ) -> Result:
     """Return the report of one source, or its cost for ``--dry-run``."""
     from softmax_bottleneck.measure import estimate_cost, rank
-    from softmax_bottleneck.measure.course import checkpoint_finding
     from softmax_bottleneck.measure.extended import power_law_finding
+    from softmax_bottleneck.measure.reports import checkpoint_finding
     from softmax_bottleneck.sources import extended_logits
 
     if extended is not None:

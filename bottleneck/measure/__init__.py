@@ -1,15 +1,13 @@
 """Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, output layer, identification."""
 
-from .argmax import argmaxable
 from .comparing import compare
 from .comparison import Comparison, Comparisons
 from .computing import RankOptions, SpectrumSettings, singular_values
 from .cost import CostEstimate, estimate_cost
-from .course import checkpoints
 from .directions import Directions, HeadStatistics, directions, head_statistics
 from .extended import ExtendedStructure, extended_structure
 from .gradients import GradientReport, gradient
-from .head_report import HeadReport, head
+from .head_report import HeadReport, argmaxable, head
 from .head_rows import HeadRows, head_rows
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .identification import Identification, identify
@@ -17,7 +15,7 @@ from .needed import NeedReport, Reduced, need
 from .pairwise_kld import kld
 from .ranks import rank
 from .report import Finding, RankReport
-from .reports import RankReports
+from .reports import RankReports, checkpoints
 from .verdict import Verdict, verdict
 
 __all__ = [

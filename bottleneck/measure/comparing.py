@@ -345,7 +345,7 @@ class Pair:
         if T * M * min(shape) > SKETCHED and None in (source.factor_columns for source in self._sources):
             how = replace(how, method="sketch", width=SKETCH_WIDTH)
         eps = matrix.precision.value
-        spectrum = compute_spectrum(matrix, eps, how).spectrum
+        spectrum, _ = compute_spectrum(matrix, eps, how)
         norms = (
             max(math.sqrt(squares), (each.size or 0.0) * math.sqrt(T * M))
             for squares, each in zip(self._squares, self._eps, strict=True)

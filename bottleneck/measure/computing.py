@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Unpack
+from typing import Annotated, Any, Unpack
 
 import torch
 from numpy.typing import NDArray
@@ -80,15 +80,8 @@ class SpectrumSettings:
     """Processes that share the rows."""
 
 
-class Computed(NamedTuple):
-    """A spectrum and the reason why its method was chosen."""
-
-    spectrum: Spectrum
-    why: str
-
-
-def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> Computed:
-    """Return the singular values of a source's matrix.
+def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple[Spectrum, str]:
+    """Return the singular values of a source's matrix, and the reason why their method was chosen.
 
     Args:
         source: the matrix.
@@ -120,7 +113,7 @@ def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> Compu
     )
     logger.info("%s: method %s (%s)", source.description["path"], choice.method.name, choice.why)
     chosen = choice.start(None if factors is None else factors.right)
-    return Computed(_run_method(source, factors, chosen, how), choice.why)
+    return _run_method(source, factors, chosen, how), choice.why
 
 
 def _run_method(source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: SpectrumSettings) -> Spectrum:
@@ -228,4 +221,4 @@ def singular_values(
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)
     how = SpectrumSettings(method=method, max_memory=max_memory, device=device, progress=report)
-    return compute_spectrum(opened, opened.precision.value, how).spectrum
+    return compute_spectrum(opened, opened.precision.value, how)[0]

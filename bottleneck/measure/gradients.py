@@ -177,7 +177,11 @@ def gradient(
     weight = None if factors is None or factors.weight.shape[1] > first.shape[1] else factors.weight
     if weight is None:
         used = np.unique(np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64))
-    whole, projected, directions, batch = _project(opened, weight, targets, used, reporting(progress))
+    with full_precision():
+        finite = opened.head.log_prob(first)[0].isfinite()
+    possible = slice(None) if bool(finite.all()) else finite  # no gradient reaches h through tokens of probability 0
+    columns, ids = None if weight is None else weight[possible], torch.from_numpy(targets).to(finite.device)
+    whole, projected, directions, batch = _project(opened, columns, possible, ids, used, reporting(progress))
     kept, random_energy = _kept(whole, projected), directions / opened.shape[1]
     sigma = singular_values(batch.cpu().numpy(), method="dense").values
     shares = np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
@@ -205,9 +209,14 @@ def gradient(
 
 
 def _project(
-    source: ModelOnText, weight: Tensor | None, targets: NDArray[np.int64], used: NDArray[np.int64], progress: Progress
+    source: ModelOnText,
+    weight: Tensor | None,
+    possible: Tensor | slice,
+    targets: Tensor,
+    used: NDArray[np.int64],
+    progress: Progress,
 ) -> tuple[Floats, Floats, int, Tensor]:
-    """Project the gradients of blocks onto W, or each by itself onto its Jacobian.
+    """Project the gradients of possible tokens in blocks onto their W, or each by itself onto its Jacobian.
 
     Returns:
         ‖g‖² and ‖Πg‖² of the contexts used, the largest dimension projected onto, and G of the first `BATCH` of them.
@@ -215,17 +224,14 @@ def _project(
     log_prob, largest, squares = source.head.log_prob, 0, []
     batch: list[Tensor] = []
     ranges = source.ranges() if weight is not None else [range(row, row + 1) for row in used.tolist()]
-    possible = _possible(source)
-    basis = None if weight is None else orthonormal_basis(weight[possible])
+    basis = torch.empty(0) if weight is None else orthonormal_basis(weight)
     with progress.bar("projecting gradients", len(used), "contexts") as bar:
         for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
             if weight is None:
                 basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])
-            assert basis is not None
             with full_precision():
                 residue = log_prob(hidden).exp_()
-                ids = torch.from_numpy(targets[each.start : each.stop]).to(residue.device)
-                residue[torch.arange(len(ids)), ids] -= 1  # P − onehot
+                residue[torch.arange(len(each)), targets[each.start : each.stop]] -= 1  # P − onehot
                 pair = residue, residue[:, possible].to(basis) @ basis
                 squares.append(torch.stack([exact(rows).square().sum(1).cpu() for rows in pair]))
             batch.append(residue[: BATCH - sum(map(len, batch))].clone())
@@ -239,14 +245,6 @@ def _kept(whole: Floats, projected: Floats) -> float:
     """Return ‖ΠG‖ / ‖G‖; a model that is certain of every target has no gradient to lose."""
     total = float(whole.sum())
     return min(1.0, math.sqrt(float(projected.sum()) / total)) if total else 1.0
-
-
-def _possible(source: ModelOnText) -> Tensor | slice:
-    """Return the tokens whose bias is not −∞: no gradient reaches the hidden states through the others."""
-    (hidden,) = source.hidden([range(1)])
-    with full_precision():
-        finite = source.head.log_prob(hidden)[0].isfinite()
-    return slice(None) if bool(finite.all()) else finite
 
 
 def orthonormal_basis(weight: Tensor) -> Tensor:

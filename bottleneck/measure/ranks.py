@@ -20,18 +20,18 @@ from ..core.options import OPENING, RANK, Opening, takes
 from ..core.parallel import ALONE
 from ..core.progress import reporting
 from ..errors import ConfigurationError
+from ..hugging_face import HuggingFaceOnText
 from ..sources import FiniteColumns, PartialSource, Source, is_several, labelled, open_source, open_sources
 from ..spectrum import Precision, RankEstimate, judge, precision
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
-from .course import checkpoint_finding, steps_of
-from .head_analysis import head_analysis
+from .directions import ROWS, directions
 from .hidden_size import finding as hidden_size_finding
 from .pairwise_kld import source_precision
 from .partial_rank import partial_rank
 from .report import Doubts, Finding, RankReport
-from .reports import RankReports
+from .reports import RankReports, checkpoint_finding, steps_of
 
 INF = RANK["inf"].choices
 """The ways to treat entries of −∞."""
@@ -132,7 +132,7 @@ def _whole_rank(
     matrix.prepare(how.progress)
     report = _measured(matrix, asked, settings["rule"], how)
     findings = _unjudged(matrix, asked)
-    if how.processes.count == 1 and (analysis := head_analysis(opened)):
+    if how.processes.count == 1 and (analysis := _head_analysis(opened)):
         findings.append(analysis)
     if not has_float64(device := resolve_device(how.device)):
         text = f"on the CPU, because {device} has no float64"
@@ -193,3 +193,48 @@ def _unjudged(source: Source, asked: Precision | None) -> list[Finding]:
     text = f"{rounding}; the ranks are not judged by it, because eps was given"
     step = None if math.isinf(rounding.step) else rounding.step
     return [Finding("rounding_seen", {**asdict(rounding), "step": step}, (("rounding", text),), is_detail=True)]
+
+
+def _head_analysis(source: Source) -> Finding | None:
+    r"""Return an analysis of the output embeddings W and the hidden states H of a Hugging Face model, if it is one.
+
+    Row-centring A subtracts the mean from the rows of W: :math:`A (I - 11^⊤/M) = H (W - 1\bar w^⊤)^⊤`.
+    """
+    if not isinstance(source, HuggingFaceOnText):
+        return None
+    head, norm, vocabularies, tied = source.full_head, source.checked_head.norm, source.vocabularies, source.model.tied
+    scale, soft_cap = getattr(head, "scale", 1.0), getattr(head, "soft_cap", None)
+    weight = directions(head.weight[: source.shape[1]].split(ROWS))
+    hidden = directions(source.hidden(source.ranges(ROWS)))
+    has = [
+        "tied embeddings" if tied else "embeddings of its own",
+        "a bias" if head.bias is not None else "no bias",
+        *([f"logits scaled by {scale:g}"] if scale != 1 else []),
+        *([f"soft-capped at {soft_cap:g}"] if soft_cap is not None else []),
+        *(["a LayerNorm before it"] if norm is not None else []),
+    ]
+    sizes = f"{vocabularies['model']:,} rows"
+    if vocabularies["tokenizer"] is not None:
+        sizes += f", {vocabularies['tokenizer']:,} tokens in the tokenizer"
+    by = f"by at most {source.checked_head.difference:.2g}" if source.checked_head.difference else "nowhere"
+    return Finding(
+        "head_analysis",
+        {
+            "tied": tied,
+            "bias": head.bias is not None,
+            "scale": scale,
+            "soft_cap": soft_cap,
+            "final_layer_norm": None if norm is None else {"name": norm.name, "offset": norm.offset},
+            "vocabularies": vocabularies,
+            "logit_difference": source.checked_head.difference,
+            "weight": weight.to_dict(),
+            "hidden": hidden.to_dict(),
+        },
+        (
+            ("output layer", f"{', '.join(has)}; {sizes}"),
+            ("logits checked", f"they differ {by} from the model's own on a sample of its contexts"),
+            ("W", weight.one_line()),
+            ("H", hidden.one_line()),
+        ),
+        is_detail=True,
+    )

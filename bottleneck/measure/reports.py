@@ -1,21 +1,43 @@
-"""The reports of several sources in one object."""
+"""The reports of several sources in one object, and what the checkpoints of one training show beside their ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
+from torch import Tensor
+
+from ..core.progress import Progress
+from ..errors import SourceError
+from ..language_models import ModelOnText, Source
+from ..language_models.checkpoint import CHECKPOINTS
 from ..results.base import Results, short_names
-from .course import steps_of
-from .report import RankReport
+from ..spectrum import effective_rank, entropy_rank
+from ..theory.power_law import power_law
+from .directions import ROWS, Directions, directions
+from .gradients import gradient
+from .report import Finding, RankReport
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
     from ..results.plotting.layout import Panel
+
+STEP = re.compile(r"(?P<run>.*?)(?P<unit>step|checkpoint|epoch)[-_](?P<number>\d+)(/|\.\w+)?")
+"""A path or name of a checkpoint."""
+COLUMNS = {
+    "effective_rank_hidden": "effective rank of H",
+    "effective_rank_weight": "effective rank of W",
+    "rankme": "RankMe of H",
+    "alpha_req": "αReQ of H",
+    "gradient_kept": "gradient kept",
+    "perplexity": "perplexity",
+}
+"""Values of a checkpoint, and their headings."""
 
 
 @final
@@ -92,3 +114,93 @@ def _draw_value(ax: Axes, data: pd.DataFrame, label: str, name: str) -> None:
     ax.update_datalim([(data.index[0], 0.0)])  # so that the margin is a share of the whole height
     ax.autoscale_view()
     ax.set_ylim(bottom=0)
+
+
+def checkpoints(folder: str | Path) -> list[Path]:
+    """Return the checkpoints of a run or of a ``Trainer``'s folder, by their step, for `rank`.
+
+    Args:
+        folder: a run that was trained with ``keep_checkpoints``, or a folder with ``checkpoint-100`` and so on.
+
+    Raises:
+        SourceError: for a folder without checkpoints.
+    """
+    places = (Path(folder) / CHECKPOINTS, Path(folder))
+    found = {
+        int(match["number"]): path
+        for place in places
+        for path in sorted(place.glob("*[-_]*"))
+        if path.is_dir() and (match := STEP.fullmatch(path.name)) and not match["run"]
+    }
+    if not found:
+        raise SourceError(
+            f"{folder} holds no checkpoints: train a run with --set training.keep_checkpoints=true, or give the folder "
+            "in which a Trainer wrote checkpoint-100 and so on"
+        )
+    return [found[step] for step in sorted(found)]
+
+
+def steps_of(names: Iterable[object]) -> tuple[str, list[int]] | None:
+    """Return the unit, such as ``"step"``, and the number of each name, if they are several checkpoints of one run."""
+    matches = [STEP.fullmatch(str(name)) for name in names]
+    found = [match for match in matches if match]
+    if len(found) < max(2, len(matches)) or len({(match["run"], match["unit"]) for match in found}) > 1:
+        return None
+    return found[0]["unit"], [int(match["number"]) for match in found]
+
+
+def checkpoint_finding(source: Source, progress: Progress) -> list[Finding]:
+    """Return effective ranks of H and W, RankMe and αReQ of H, the gradient kept and the perplexity of a model.
+
+    H are the context vectors of a log-linear head, (T, d), otherwise the inputs of the output layer. Effective ranks
+    leave out 10⁻³ of Σσ².
+
+    References:
+        Garrido et al. 2023, *RankMe: Assessing the Downstream Performance of Pretrained Self-Supervised Representations
+        by Their Rank*. Agrawal et al. 2022, *α-ReQ: Assessing Representation Quality in Self-Supervised Learning by
+        Measuring Eigenspectrum Decay*. Both over the pretraining of language models: arXiv 2509.23024.
+    """
+    from ..evaluation import evaluate_source  # it loads all of training
+
+    if not isinstance(source, ModelOnText) or source.targets is None:
+        return []
+    H, W = directions(_contexts(source)), directions(source.head.weight.split(ROWS))
+    alpha, last = alpha_req(H)
+    values: dict[str, Any] = {
+        "effective_rank_hidden": effective_rank(H.values, epsilon=1e-3),
+        "effective_rank_weight": effective_rank(W.values, epsilon=1e-3),
+        "rankme": entropy_rank(H.values),
+        "alpha_req": alpha,
+        "alpha_req_last": last,
+        "gradient_kept": gradient(source, progress=progress).kept,
+        "perplexity": evaluate_source(source, progress=progress).perplexity,
+    }
+    return [Finding("checkpoint", values, _rows(values), is_detail=True, columns=COLUMNS)]
+
+
+def _contexts(source: ModelOnText) -> Iterator[Tensor]:
+    for hidden in source.hidden(source.ranges(ROWS)):
+        factors = source.linear(hidden)
+        yield hidden if factors is None else factors.contexts
+
+
+def alpha_req(hidden: Directions) -> tuple[float | None, int]:
+    """Return α of λ_i ∝ i^(−α), and the last i of the least-squares fit of log λ to log i.
+
+    λ are the eigenvalues of the covariance of H. The fit is over 1 ≤ i ≤ n/2 (and over at least three values) with n
+    the rank of H less its mean; α is ``None`` for a rank below 3.
+    """
+    rank = hidden.rank_centered.value
+    last = max(3, rank // 2)
+    return (power_law(hidden.centered**2, last=last).exponent if rank >= 3 else None), last
+
+
+def _rows(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    ranks = f"{values['effective_rank_hidden']:,} of H, {values['effective_rank_weight']:,} of W"
+    alpha = "unknown" if values["alpha_req"] is None else f"{values['alpha_req']:.3f}"
+    return (
+        ("effective ranks", f"{ranks}, for ε = 1e-3"),
+        ("RankMe, αReQ of H", f"{values['rankme']:.1f}, {alpha} (i from 1 to {values['alpha_req_last']:,})"),
+        ("gradient kept", f"{100 * values['gradient_kept']:.2f} % of its norm"),
+        ("perplexity", f"{values['perplexity']:.2f}"),
+    )

@@ -1,18 +1,22 @@
-"""The output layer from its weights alone: numbers of NumPy, planted rows, and the sources it takes."""
+"""The output layer from its weights alone: numbers of NumPy, planted rows, sources, and tokens it never predicts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 import softmax_bottleneck as sb
+from softmax_bottleneck import argmaxable
 from softmax_bottleneck.errors import BottleneckError, SourceError
 from softmax_bottleneck.measure import head_rows
+from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.theory import unargmaxable
 
 M, d = 2000, 32
@@ -121,6 +125,7 @@ def test_the_numbers_are_those_of_numpy() -> None:
     assert values["weight"]["frobenius_relative_error"] < 1e-12
     assert (values["vocab"], values["embedding_size"], values["bound"]["raw"]) == (300, 12, 13)
     assert report.weight.rank.value == report.weight.rank_centered.value == 12
+    assert report.to_frame()["rank"].item() == 12
     assert "never trained  none" in str(report)
 
 
@@ -161,3 +166,27 @@ def test_a_run_names_its_tokens(runs: dict[str, Path]) -> None:
 def test_what_is_not_an_output_layer(source: Any, sentence: str) -> None:
     with pytest.raises(BottleneckError, match=sentence):
         sb.head(source)
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc", "sigsoftmax", "lms-plif"])
+def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
+    """Each witness makes the head itself predict the token, through its own function of the logits."""
+    source = open_source(runs[head], dtype="float64")
+    report = argmaxable(source)
+    layer = source.head
+    assert (report.vocab, report.dimension) == tuple(layer.weight.shape)
+    np.testing.assert_array_equal(report.unargmaxable, unargmaxable(layer.weight, layer.bias).unargmaxable)
+    tokens = np.flatnonzero(np.isfinite(report.margins))
+    contexts = torch.from_numpy(report.contexts[tokens])
+    logits = contexts @ layer.weight.double().T + layer.bias.double()
+    function = getattr(layer, "function", None)
+    with torch.no_grad():
+        logits = logits if function is None else function(logits)
+    assert torch.equal(logits.argmax(1), torch.from_numpy(tokens))
+
+
+def test_what_has_no_single_softmax(runs: dict[str, Path], log_probs: Callable[..., NDArray[np.float64]]) -> None:
+    with pytest.raises(SourceError, match="has a mos head: the argmax of a mixture"):
+        argmaxable(open_source(runs["mos"]))
+    with pytest.raises(SourceError, match="array is not an output layer: give a model, or W"):
+        argmaxable(open_source(log_probs()))

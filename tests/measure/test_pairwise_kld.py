@@ -57,14 +57,6 @@ def test_equal_rows(dtype: type[np.floating]) -> None:
     assert sum(sampled.histogram.counts) == 50
 
 
-def test_dirichlet_rows() -> None:
-    """E KL = (M − 1)/(Mα) for independent rows of Dir(α): ψ(α + 1) − ψ(α) = 1/α and its like for Mα."""
-    T, M, alpha = 3000, 100, 1.0
-    rows = np.random.default_rng(0).dirichlet(np.full(M, alpha), T)
-    expected = (M - 1) / (M * alpha) * (T - 1) / T  # equal contexts are in the mean
-    assert pairwise_kld(np.log(rows)).kld == pytest.approx(expected, rel=0.01)
-
-
 @pytest.mark.parametrize(("rows_in_memory", "passes"), [(1 << 27, 1), (4000, 2)], ids=["one pass", "two passes"])
 def test_drawn_pairs(monkeypatch: pytest.MonkeyPatch, rows_in_memory: int, passes: int) -> None:
     """A known shape saves a pass; the histogram counts the divergences."""
