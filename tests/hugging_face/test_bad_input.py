@@ -88,8 +88,8 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         r"is not a causal language model \(model type 'bert', BertForMaskedLM\); only causal",
     ),
     "sequence to sequence": (
-        lambda f: change_config(f, model_type="t5", architectures=["T5Model"], is_encoder_decoder=True),
-        r"is not a causal language model \(model type 't5', T5Model\); only causal",
+        lambda f: change_config(f, model_type="bart", architectures=None, is_encoder_decoder=True),
+        r"is not a causal language model \(model type 'bart'\); only causal",
     ),
     "no tokenizer": (
         lambda f: [file.unlink() for file in f.glob("tokenizer*")],
@@ -111,6 +111,13 @@ def write_slow_tokenizer(folder: Path, vocabulary: dict[str, int]) -> None:
     (folder / "merges.txt").write_text("#version: 0.2\n")
 
 
+def forget_words(folder: Path) -> None:
+    """A tokenizer that knows no word of the text."""
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    whole["model"]["vocab"] = {"word": 0, "<unk>": 1}
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+
+
 INNER = "transformer.h.0.mlp.c_fc.bias"
 SPOILT |= {
     "weights in float8": (
@@ -121,6 +128,10 @@ SPOILT |= {
     "int8 of an unknown quantization": (
         lambda f: (write_numbers(f, torch.int8), change_config(f, quantization_config={"quant_method": "novel"})),
         "names the quantization 'novel', which transformers does not know: give the model in bfloat16",
+    ),
+    "a tokenizer of another text": (
+        forget_words,
+        "does not tell the words of the text apart: put the model's own tokenizer beside it, or give another text",
     ),
     "tokens without a number": (
         lambda f: write_slow_tokenizer(f, {"w@@": 0}),
