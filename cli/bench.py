@@ -11,9 +11,8 @@ from typing import Any
 import rich_click as click
 
 from .completion import HEADS, completing
-from .measurements import terminal_table
 from .options import NAMES, Command, Count, device_option, example, json_option, listed, progress
-from .outputs import echo, emit
+from .outputs import echo, emit, terminal_table
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "seconds": ("seconds", "{:.3f}".format),

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from .measurements import aligned
 from .options import example
-from .outputs import echo_text
+from .outputs import aligned, echo_text
 
 CROWDED = 1.5
 """Running threads for each processor above which work slows down."""

@@ -47,10 +47,10 @@ def command(
 
     for name in names:
         find(name)
-    if bool(names or every) != (out is not None):
-        raise click.UsageError("give figures, by NAME or with --all, and --out, the folder they go to")
-    if not (out or readme or gallery):
-        raise click.UsageError("give NAME or --all with --out, or --readme, or --gallery")
+    if bool(names or every) != (out is not None) or not (out or readme or gallery):
+        raise click.UsageError(
+            "give figures, by NAME or with --all, and --out, the folder they go to; or --readme or --gallery"
+        )
     if gallery is not None:
         keep_inputs(gallery, [folder])
     results = read(folder)

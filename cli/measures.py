@@ -10,10 +10,9 @@ import rich_click as click
 from softmax_bottleneck.core.options import LAYER, OPENING
 
 from .completion import files
-from .measurements import format_option, measure_all, show, show_all
-from .options import WHOLE, Count, example, json_option, listed, options_of, progress
-from .outputs import Folder, check_outputs, echo
-from .sources import with_layer, with_source
+from .options import WHOLE, Count, example, format_option, json_option, listed, options_of, progress
+from .outputs import Folder, check_outputs, echo, show, show_all
+from .sources import measure_all, with_layer, with_source
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import DEVICES, OPENING, Option
+from softmax_bottleneck.core.options import OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
 from .completion import CORPORA, completing
@@ -70,18 +70,6 @@ def method(name: str) -> str:
     return name
 
 
-def device(name: str) -> str:
-    """Refuse a device that torch does not know; whether it is here shows where it is used."""
-    if name not in DEVICES:
-        from softmax_bottleneck.core.devices import known
-
-        try:
-            known(name)
-        except ConfigurationError as error:
-            raise click.BadParameter(str(error)) from error
-    return name
-
-
 def _name(text: str) -> str:
     if not text:
         raise ValueError
@@ -132,7 +120,6 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
 SPECIAL: Mapping[str, dict[str, Any]] = {
     "data": {"shell_complete": completing(CORPORA)},
     "method": {"type": method},
-    "device": {"type": device},
     "scale": {"type": float},
     "softcap": {"type": float},
 }
@@ -145,6 +132,13 @@ json_option = click.option(
     metavar="FILE|-",
     help="Write the result as JSON to FILE; - means standard output.",
     panel="Output",
+)
+format_option = click.option(
+    "--format",
+    "as_format",
+    type=click.Choice(["lines", "table", "markdown", "latex", "csv", "json"]),
+    panel="Output",
+    help="Format of the printed result.  [default: lines for one SOURCE, table for several]",
 )
 memory_option = click.option(
     "--max-memory",

@@ -12,10 +12,9 @@ from click.exceptions import Exit
 
 from softmax_bottleneck.core.options import RANK
 
-from .measurements import format_option, measure_all, show_all
-from .options import example, json_option, memory_option, options_of, pair, progress
-from .outputs import Output, echo
-from .sources import with_source
+from .options import example, format_option, json_option, memory_option, options_of, pair, progress
+from .outputs import Output, echo, show_all
+from .sources import measure_all, with_source
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.parallel import Processes

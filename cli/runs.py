@@ -13,9 +13,8 @@ import rich_click as click
 from softmax_bottleneck.errors import ConfigurationError
 
 from .completion import PRESETS, completing
-from .measurements import show
 from .options import Count, device_option, example, json_option, progress
-from .outputs import echo, echo_text, emit, keep_inputs
+from .outputs import echo, echo_text, emit, keep_inputs, show
 from .sources import with_source
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from .options import Command, options_of, progress
 from .outputs import check_outputs
 
 if TYPE_CHECKING:
+    from softmax_bottleneck.results.base import Result
     from softmax_bottleneck.sources import Source
 
 
@@ -128,3 +129,27 @@ def _open(
         raise SourceError(f"the file {missing[0]} does not exist")
     opened = iter(open_sources([name for name in named.values() if name not in results], cast("Opening", options)))
     return {label: Path(name) if name in results else next(opened) for label, name in named.items()}
+
+
+def measure_all(
+    sources: Mapping[str, Source], measure: Callable[[Source], Result], show: Callable[[Sequence[Result]], None]
+) -> list[Result]:
+    """Measure each source, name each result by its label, and show all results.
+
+    Of several sources, each result is printed on standard error as soon as it is there. An error or an interruption
+    ends the measurements; the results before it are shown.
+    """
+    from softmax_bottleneck.results.base import short_names
+
+    results: list[Result] = []
+    try:
+        for label, source in sources.items():
+            result = measure(source)
+            given = label not in short_names([result.name])  # a label that the user gave, and not the end of the path
+            results.append(result.named(label) if given or len(sources) > 1 else result)
+            if len(sources) > 1:
+                progress().line(results[-1].line())
+    finally:
+        if results:
+            show(results)
+    return results

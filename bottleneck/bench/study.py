@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from ..core.files import make_folder, write_json
 from ..core.machine import machine
@@ -16,21 +16,10 @@ from ..core.version import __version__
 from ..measure.report import RankReport
 
 
-class Run(Protocol):
-    """One run of a study, a dataclass."""
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-
-
-AnyRun = TypeVar("AnyRun", bound=Run)
-
-
 def run_missing(
     out: Path,
-    runs: Iterable[AnyRun],
-    work: Callable[[AnyRun], dict[str, Any]],
+    runs: Iterable[Any],
+    work: Callable[[Any], dict[str, Any]],
     *,
     shown: str,
     minutes: float = math.inf,
@@ -40,7 +29,7 @@ def run_missing(
 
     Args:
         out: folder of the results.
-        runs: all runs of the study, in their order.
+        runs: all runs of the study, in their order: dataclasses with a ``name``, that of the file.
         work: returns the results of a run, ready for JSON.
         shown: the result that is reported after a run.
         minutes: time after which no run is begun.
@@ -53,8 +42,7 @@ def run_missing(
         if time.monotonic() >= end:
             return len(missing) - number
         values = work(run)
-        about: Any = run
-        write_json(out / f"{run.name}.json", {**asdict(about), **values, "machine": machine(), "version": __version__})
+        write_json(out / f"{run.name}.json", {**asdict(run), **values, "machine": machine(), "version": __version__})
         progress.line(f"{run.name}: {shown.replace('_', ' ')} {values[shown]:.4f}")
     return 0
 

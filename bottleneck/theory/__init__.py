@@ -8,7 +8,6 @@ from .approximation import BestLogits, best_logits, frobenius_lower_bound, recom
 from .argmax_program import Certificate
 from .argmaxable import ArgmaxReport, unargmaxable
 from .context_vectors import Attainable, attainable
-from .exact import exact_rank
 from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
 from .maximum_entropy import BestContextVector, best_context_vector
 from .multimode import Parallelograms, Separation, parallelograms, separation
@@ -16,6 +15,7 @@ from .plif import PLIFApproximation, plif_approximation
 from .pointwise import (
     FullRankWitness,
     IncreasingBijection,
+    exact_rank,
     full_rank_witness,
     increasing_bijection,
     power_rank_bound,

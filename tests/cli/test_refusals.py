@@ -81,7 +81,7 @@ REFUSED = [
     ("figures --all --results nowhere --out x", 1, "folder nowhere"),
     ("figures --all --results empty --out x", 1, "empty holds no results; 'bottleneck demo'"),
     ("figures --out x", 2, "give figures, by NAME or with --all"),
-    ("figures", 2, "give NAME or --all with --out, or --readme, or --gallery"),
+    ("figures", 2, "or --readme or --gallery"),
     (f"{GRID} --launcher slurm", 1, "cannot be submitted to Slurm from here"),
     (f"{GRID} --launcher slurm --slurm x", 2, "'x' has no '='"),
     (f"{GRID} --slurm timeout_min=5", 2, "--slurm goes with --launcher slurm"),

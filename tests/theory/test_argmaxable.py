@@ -104,15 +104,6 @@ def test_constructed_tokens_inside_the_hull() -> None:
     assert report.unargmaxable.tolist() == [20, 100, 101, 102, 103]  # 1.0001 w beside 0.2 w hides w itself
 
 
-def test_a_bias_lifts_a_token_out_of_the_hull() -> None:
-    W = np.array([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
-    for bias, hidden in ((-1.0, [3]), (0.0, [3]), (1e-6, []), (1.0, [])):
-        b = np.array([0.0, 0.0, 0.0, bias])
-        report = unargmaxable(W, b)
-        assert report.unargmaxable.tolist() == hidden
-        check(report, W, b)
-
-
 @pytest.mark.parametrize("scale", [1e-150, 1e-6, 1e6, 1e150])
 def test_the_scale_does_not_matter(scale: float) -> None:
     W = np.random.default_rng(3).standard_normal((60, 3))

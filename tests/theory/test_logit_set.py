@@ -76,12 +76,6 @@ def test_enough_dimensions_reproduce_the_probabilities(d: int) -> None:
         verdict.wrong_context(verdict.H, verdict.W)
 
 
-def test_any_distribution_needs_one_dimension_less_than_tokens() -> None:
-    A = np.log(np.random.default_rng(0).dirichlet(np.ones(7), 40))
-    assert expressible(A, 6).expressible
-    assert not expressible(A, 5).expressible
-
-
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_too_few_dimensions_are_wrong_somewhere(d: int) -> None:
     """Corollary 1, for the best parameters and for random ones: the context named is wrong by what is promised."""
