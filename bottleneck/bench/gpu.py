@@ -44,16 +44,7 @@ def bench_gpu(
 ) -> None:
     """Write ``bench/STAGE.json`` under ``out`` for every stage that has none.
 
-    Args:
-        out: a folder, created if it does not exist.
-        device: device of all work.
-        only: names in ``STAGES``.
-        shrink: divisor of the benchmarks' sizes, for a dry run; the goals hold for 1.
-        progress: progress display.
-
-    Raises:
-        ConfigurationError: for an unknown stage.
-        BottleneckError: as for the benchmarks.
+    ``only`` are names in `STAGES`; `ConfigurationError` for another one.
     """
     if unknown := sorted({*only} - {*STAGES}):
         raise ConfigurationError(f"unknown stage {unknown[0]!r}; the stages are {', '.join(STAGES)}")

@@ -65,20 +65,15 @@ def bench_heads(
 ) -> dict[str, Any]:
     """Measure the time of every head's training step and of its plain formulation, each in its own process.
 
+    Each case has its ``loss``, and ``gflops``: the floating-point operations of a step's three matrix products
+    N·K × d × M, a lower bound for any exact step, over its time; ``share`` is their share of the rate that the matrix
+    products have alone. ``slowdown`` is that of MoS over Softmax by K.
+
     Args:
-        only: heads to measure beside the matrix products; by default all.
-        device: ``"cpu"`` or a CUDA device.
-        shrink: divisor of contexts and vocabulary of every case; the goals hold for 1.
-        progress: progress display.
-
-    Returns:
-        The result of `in_turn.report`. Each case has its ``loss``, and ``gflops``: the floating-point operations of a
-        step's three matrix products N·K × d × M, a lower bound for any exact step, over its time; ``share`` is their
-        share of the rate that the matrix products have alone. ``slowdown`` is that of MoS over Softmax by K.
-
-    Raises:
-        ConfigurationError: for a head in ``only`` that has no case.
-        BottleneckError: when a case fails.
+        only: heads to measure beside the matrix products, by default all; `ConfigurationError` for one without a case.
+        device: see `bench`, as all others.
+        shrink: divides contexts and vocabulary.
+        progress: where to report.
     """
     rows: Rows = {}
     for group in _groups(only, device, shrink):

@@ -31,14 +31,12 @@ def bench_hugging_face(*, size: str = "gpt2", contexts: int = 4096, progress: Pr
     Windows overlap by half, so that the forward pass processes each token twice; another case has no overlap. Each case
     runs in its own process.
 
+    Memory is that above the loaded model.
+
     Args:
         size: a name in `SIZES`.
         contexts: T.
-        progress: progress display.
-
-    Returns:
-        The result of `in_turn.report`, with ``size``, ``contexts`` and ``ratios``. Memory is that above the loaded
-        model.
+        progress: where to report.
     """
     strides = {FORWARD: None, ONCE: SIZES[size]["n_positions"], AFTER: None}
     cases = {

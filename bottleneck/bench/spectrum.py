@@ -59,15 +59,13 @@ def bench_spectrum(
     Cases run in turn, each in its own process. The methods of this package compute the raw and the row-centred
     spectrum, NumPy and torch only the raw one.
 
+    The result has ``rates`` (float64 GFLOP/s) and ``ratios`` too. Memory is that above the input.
+
     Args:
         shape: (T, M).
         store: whether to rank a stored matrix of Penn Treebank's size too, which takes minutes and 6.6 GB of disk.
         device: device of this package's methods; NumPy, torch and the product rates are measured on the CPU.
-        progress: progress display.
-
-    Returns:
-        The result of `in_turn.report`, with ``shape``, ``rates`` (float64 GFLOP/s) and ``ratios``. Memory is that above
-        the input.
+        progress: where to report.
     """
     T, M = shape
     cases = {

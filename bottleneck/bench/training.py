@@ -54,17 +54,8 @@ GPU_GOALS = (
 def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
     """Measure the time of a training step of ``ptb-softmax`` and ``ptb-mos`` in float32, each in its own process.
 
-    Args:
-        device: ``"cpu"`` or a CUDA device.
-        shrink: divisor of layers, vocabulary and batch; the goals hold for 1.
-        progress: progress display.
-
-    Returns:
-        The result of `in_turn.report`. Each case has the last ``loss``, and ``epoch_seconds``, the time of an epoch of
-        Penn Treebank at the rate of a step. Memory includes weights and gradients.
-
-    Raises:
-        BottleneckError: when a case fails.
+    ``shrink`` divides layers, vocabulary and batch. Each case has the last ``loss``, and ``epoch_seconds``, the time of
+    an epoch of Penn Treebank at the rate of a step. Memory includes weights and gradients.
     """
     cases = {
         name: partial(_work, preset=preset, batch_size=columns, plain=plain, device=device, shrink=shrink)

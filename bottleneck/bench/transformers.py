@@ -34,20 +34,8 @@ def bench_transformers(
 ) -> dict[str, Any]:
     """Time the training step of GPT-2 with several output layers beside the step with its own cross entropy.
 
-    Each case is a forward and backward pass in float32 in a process of its own, all in turn.
-
-    Args:
-        device: ``"cpu"`` or a CUDA device.
-        runs: timed runs of each case at most.
-        shrink: divides width, vocabulary and tokens: 1 for the figures that count.
-        progress: where to report.
-
-    Returns:
-        The result of `in_turn.report`, with the number of ``tokens`` and the ``shape`` of the model. Each case has its
-        ``loss``; memory is that above the process with its input.
-
-    Raises:
-        BottleneckError: when a case fails.
+    Each case, with at most ``runs`` timed runs, is a forward and backward pass in float32, and has its ``loss``.
+    ``shrink`` divides width, vocabulary and tokens.
     """
     cases = {
         f"{head}, {part}": partial(_work, head=head, whole=whole, device=device, shrink=shrink)
