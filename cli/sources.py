@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import rich_click as click
 
 from softmax_bottleneck.core.options import LAYER, OPENING, Opening
-from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.errors import SourceError
 
 from .completion import files
 from .options import Command, options_of, progress
@@ -57,20 +57,22 @@ def with_source(
         def opened(source: str = "", sources: Sequence[str] = (), **given: Any) -> Any:
             if len(sources) < -count:
                 raise click.UsageError(f"the command takes {-count} sources or more, not {len(sources)}")
+            from softmax_bottleneck.sources import labelled
+
             if given.get("checkpoints"):
-                sources = _checkpoints(sources)
-            named = {source: source} if count == 1 else _labelled(sources)
+                from softmax_bottleneck.measure import checkpoints
+
+                sources = [str(path) for folder in sources for path in checkpoints(folder)]
+            named = {source: source} if count == 1 else labelled(sources)
             check_outputs(given, sources=named.values(), data=given["data"])
             options = {name: given.pop(name) for name in shown}
 
             def run(**more: Any) -> Any:
                 opened = _open(named, options, saved)
-                if len(opened) > 1 and not given.get(
-                    "dry_run"
-                ):  # each is what it is said to be, before one is measured
+                if len(opened) > 1 and not given.get("dry_run"):
                     for each in opened.values():
                         if not isinstance(each, Path):
-                            each.prepare(progress())
+                            each.prepare(progress())  # each is what it is said to be, before one is measured
                 return command(**given, **more, **({"source": opened[source]} if count == 1 else {"sources": opened}))
 
             if not parallel:
@@ -88,12 +90,6 @@ def with_source(
     return decorate
 
 
-def _checkpoints(folders: Sequence[str]) -> list[str]:
-    from softmax_bottleneck.measure import checkpoints
-
-    return [str(path) for folder in folders for path in checkpoints(folder)]
-
-
 def with_layer(command: Command) -> Command:
     """Add the argument SOURCE and the options of an output layer that needs no text; the command opens it itself."""
 
@@ -103,15 +99,6 @@ def with_layer(command: Command) -> Command:
         return command(source=source, **given)
 
     return click.argument("source", shell_complete=files)(cast(Any, options_of(LAYER)(checked)))
-
-
-def _labelled(names: Sequence[str]) -> dict[str, str]:
-    from softmax_bottleneck.sources import labelled
-
-    try:
-        return labelled(names)
-    except ConfigurationError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _open(
