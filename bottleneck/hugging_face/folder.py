@@ -13,9 +13,8 @@ from typing_extensions import TypedDict
 
 from ..core.files import meant_path
 from ..core.json_file import read_json
-from ..errors import ConfigurationError, Parameter, SourceError, first_line, meant
+from ..errors import ConfigurationError, Parameter, SourceError, first_line
 from .headed import MARK
-from .pretrained import PRETRAINED
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 OF_A_RUN = ("vocabulary.json", "metrics.jsonl")
@@ -80,20 +79,16 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
     patterns = [*_TEXT_FILES, _SAFETENSORS, *(_PICKLES if allow_pickle else ())]
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=_ELSEWHERE))
-    except LocalEntryNotFoundError as error:
-        raise SourceError(
-            f"{name} is not a local folder, and the Hub cannot be reached; SOURCE is a run folder, an n-gram model "
-            "such as kn5:ptb, a .zarr store, a matrix file such as .npy, or a model's folder or (with a network) its "
-            f"name{meant_path(Path(name)) or meant(name, PRETRAINED)}"
-        ) from error
-    except HfHubHTTPError as error:
+    except (HfHubHTTPError, OSError, ValueError) as error:
         at = f" at revision {revision}" if revision else ""
+        reason = f"does not give a model of that name{at} ({first_line(error)}); if it is private, run 'hf auth login'"
+        if isinstance(error, LocalEntryNotFoundError):
+            reason = "cannot be reached"
         raise SourceError(
-            f"{name} is not a local folder, and the Hub does not give a model of that name{at} ({first_line(error)}); "
-            f"check the name, or log in with 'hf auth login' if it is private{meant_path(Path(name))}"
+            f"{name} is not a local folder, and the Hub {reason}; SOURCE is a run folder, an n-gram model such as "
+            "kn5:ptb, a .zarr store, a matrix file such as .npy, or a model's folder or (with a network) its "
+            f"name{meant_path(Path(name))}"
         ) from error
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{name} could not be downloaded from the Hub: {first_line(error)}") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -105,8 +100,6 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    if not (path / CONFIG).exists():
-        raise SourceError(f"{path} has no {CONFIG}; give the folder that save_pretrained wrote")
     config: dict[str, Any] = read_json(path / CONFIG, _Config, error=SourceError, remedy=AGAIN)
     if not config.keys() & {"model_type", "auto_map"}:
         raise SourceError(f"{path / CONFIG} was written neither by this tool nor by transformers; give another folder")
