@@ -1,4 +1,4 @@
-"""Matrices of 400 MB are dumped and ranked in blocks: measured in a process of its own."""
+"""Matrices of 240 MB are dumped and ranked in blocks: measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import UNKNOWN
 from softmax_bottleneck.spectrum import precision
 
-T, M, r = 10_000, 10_000, 3
+T, M, r = 6_000, 10_000, 3
 
 
 class Large(Source):
