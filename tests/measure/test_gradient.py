@@ -144,6 +144,20 @@ def test_both_ways_are_one(
     assert by_weight.kept == pytest.approx(by_jacobians(source, range(20)), rel=1e-6)
 
 
+def test_masked_tokens_and_a_model_that_is_certain() -> None:
+    """A token of probability 0 leaves the measure as it is without it; where no loss is left, no gradient is lost."""
+    rng = np.random.default_rng(2)
+    W, H, targets = rng.standard_normal((12, 3)), rng.standard_normal((9, 3)), rng.integers(11, size=9)
+    bias = np.append(np.zeros(11), -np.inf)
+    masked, without = (
+        gradient(heads.Softmax.of(torch.from_numpy(w), bias=torch.from_numpy(b)), hidden=H, targets=targets)
+        for w, b in ((W, bias), (W[:11], bias[:11]))
+    )
+    assert masked.kept == pytest.approx(without.kept, rel=1e-12)
+    layer = heads.Softmax.of(1e4 * torch.eye(3, dtype=torch.float64))
+    assert gradient(layer, hidden=torch.eye(3).double(), targets=[0, 1, 2]).kept == 1
+
+
 def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], runs: dict[str, Path]) -> None:
     with pytest.raises(SourceError, match="the gradient needs a model, and array is only its log-probabilities"):
         gradient(log_probs())

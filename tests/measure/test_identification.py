@@ -97,6 +97,15 @@ def test_a_body_may_change_and_a_head_may_not(make: Callable[..., Any]) -> None:
         broken = one(rows_of(edited(model, change)), model)
         assert broken.verdict == NOT
         assert "a changed or quantized version" in broken.why
+    norm = model.model.norm if make is llama else model.transformer.ln_f
+    beta = getattr(norm, "bias", None) if make is gpt2 else torch.zeros(D)
+
+    def one_sided(_: Any, inputs: Any) -> Any:
+        """Make (h − β)/γ positive, so that its norm stays and its mean does not."""
+        return beta + norm.weight * ((inputs[0] - beta) / norm.weight).abs()
+
+    folded = edited(model, lambda each: each.get_output_embeddings().register_forward_pre_hook(one_sided))
+    assert one(rows_of(folded), model).verdict == (STATES if make is gpt2 else SAME)
     steered = edited(
         model, lambda each: each.get_output_embeddings().register_forward_pre_hook(lambda _, h: h[0] + 0.1)
     )
