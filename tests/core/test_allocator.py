@@ -26,34 +26,23 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 PAGES = ROUNDS * ARRAYS * BYTES // 4096
 
 
-def _faults(how: str, **environment: str) -> tuple[bool, int]:
-    """Return whether memory is said to be kept, and how many pages were fetched in rounds of the same allocations."""
-    bare = {name: value for name, value in os.environ.items() if "MALLOC" not in name and name != "GLIBC_TUNABLES"}
-    run = subprocess.run(
-        [sys.executable, "-c", FAULTS, how], env={**bare, **environment}, capture_output=True, text=True, check=True
-    )
-    kept, faults = run.stdout.split()
-    return kept == "1", int(faults)
-
-
-def test_pages_are_fetched_once() -> None:
-    kept, faults = _faults("keep")
-    assert kept
-    assert faults < PAGES / 20
-
-
-def test_left_alone_they_are_fetched_again_and_again() -> None:
-    """Else there would be nothing to do."""
-    assert _faults("leave")[1] > PAGES / 2
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "keeps"),
+    ("how", "environment", "kept"),
     [
-        ("MALLOC_TRIM_THRESHOLD_", "131072", False),
-        ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072", False),
-        ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=2048", True),
+        ("keep", {}, True),
+        ("leave", {}, False),  # else there would be nothing to do
+        ("keep", {"MALLOC_TRIM_THRESHOLD_": "131072"}, False),
+        ("keep", {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}, False),
+        ("keep", {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=2048"}, True),
     ],
 )
-def test_settings_of_malloc_in_the_environment_stay(name: str, value: str, keeps: bool) -> None:
-    assert _faults("keep", **{name: value})[0] is keeps
+def test_pages_are_fetched_once_unless_the_user_has_set_malloc(
+    how: str, environment: dict[str, str], kept: bool
+) -> None:
+    """Whether memory is said to be kept, and how many pages were fetched in rounds of the same allocations."""
+    bare = {name: value for name, value in os.environ.items() if "MALLOC" not in name and name != "GLIBC_TUNABLES"}
+    command = [sys.executable, "-c", FAULTS, how]
+    run = subprocess.run(command, env={**bare, **environment}, capture_output=True, text=True, check=True)
+    is_kept, faults = map(int, run.stdout.split())
+    assert is_kept == kept
+    assert faults < PAGES / 20 if kept else faults > PAGES / 2

@@ -1,4 +1,4 @@
-"""Files are whole or absent, whatever goes wrong on the way."""
+"""Files are whole or absent, whatever goes wrong on the way, and tensors in them come back as they were."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save
 
-from softmax_bottleneck.core import files
+from softmax_bottleneck.core import files, tensor_file
 from softmax_bottleneck.core.json_file import read_json
 from softmax_bottleneck.errors import OutputError
 
@@ -92,7 +94,7 @@ def test_an_error_inside_the_block_is_passed_on(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from softmax_bottleneck.core import files
+from softmax_bottleneck.core import files, tensor_file
 
 with files.replacing(Path(sys.argv[1])) as temporary:
     temporary.write_bytes(b"half")
@@ -203,3 +205,35 @@ def test_a_file_system_without_locks_knows_of_no_other_process(tmp_path: Path, m
     monkeypatch.setattr(fcntl, "flock", _raise(errno.ENOLCK))
     with files.only_process(tmp_path) as alone:
         assert alone
+
+
+TENSORS = {
+    "matrix": torch.arange(6.0).reshape(2, 3),
+    "strided": torch.arange(6.0).reshape(2, 3).T,
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "scalar": torch.tensor(3, dtype=torch.int64),
+    "empty": torch.empty(0, 4),
+    "flags": torch.tensor([True, False]),
+}
+ABOUT = {"loss": 0.1 + 0.2, "rows": [1, None, "ü"]}
+
+
+def test_tensors_and_numbers_come_back(tmp_path: Path) -> None:
+    data = tensor_file.pack(TENSORS, key="state", about=ABOUT)
+    assert data == tensor_file.pack(dict(reversed(TENSORS.items())), key="state", about=ABOUT)
+    (tmp_path / "file").write_bytes(data)
+    tensors, about = tensor_file.read(tmp_path / "file", key="state")
+    assert about == ABOUT
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
+    assert all(tensors[name].dtype == tensor.dtype for name, tensor in TENSORS.items())
+
+
+def test_tensors_from_before_the_checksum_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(save({"a": torch.ones(2)}))
+    assert tensor_file.read(tmp_path / "file", key="model")[1] is None
+    (tmp_path / "file").write_bytes(save({"a": torch.ones(2)}, metadata={"state": '{"step": 3}'}))
+    assert tensor_file.read(tmp_path / "file", key="state")[1] == {"step": 3}
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(tensor_file.DAMAGE):
+        tensor_file.read(tmp_path / "file", key="state")
