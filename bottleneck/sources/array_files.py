@@ -9,7 +9,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,7 @@ def _csv(path: Path) -> Mapping[str, Any]:
             )
         except ValueError as error:
             raise ValueError(str(error).partition("; use `usecols`")[0]) from error
-    return {"table": pd.DataFrame(_as_written(table), columns=first[is_indexed:] if has_header else None)}
+    return {"table": pd.DataFrame(_as_written(table), columns=first[is_indexed:] if has_header else None, copy=False)}
 
 
 def _delimiter(line: str, default: str) -> tuple[str | None, str]:
@@ -231,11 +231,17 @@ def _fields(line: str, delimiter: str | None) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter or " ", skipinitialspace=True), [])
 
 
-def check_table(table: NDArray[Any], columns: Sequence[Any], name: str) -> None:
-    """Refuse a column, or a first row, that looks like ids or targets: it would be measured as a token or a context."""
+def numbers_of(frame: Any, name: str) -> Any:
+    """Return the numbers of a data frame; any other array as it is.
+
+    A column or a first row that looks like ids or targets is refused: it would be measured as a token or a context.
+    """
+    if not hasattr(frame, "columns"):
+        return frame
+    table, columns = np.asarray(frame), list(frame.columns)
     top = table[:FEWEST_ROWS]
     if table.dtype.kind not in "fiu" or len(top) < FEWEST_ROWS or (whole := top == np.rint(top)).all():
-        return
+        return table
     for number in np.flatnonzero(whole.all(0)).tolist():
         column = table[:, number]
         if (column != column[0]).any() and (column == np.rint(column)).all():
@@ -250,6 +256,7 @@ def check_table(table: NDArray[Any], columns: Sequence[Any], name: str) -> None:
             f"{name}: the first line holds another whole number in every column, as a header of token ids does, and "
             "would be measured as a context: leave it out, or give the array alone, as np.save writes it, to keep it"
         )
+    return table
 
 
 def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:

@@ -22,7 +22,7 @@ from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
-from .array_files import NOT_READ, READERS, check_table, read_array
+from .array_files import NOT_READ, READERS, numbers_of, read_array
 from .file_rows import check_strides
 from .opening import Kind
 from .spool import Spool
@@ -75,9 +75,7 @@ class MatrixSource(Source):
             matrix = as_array(matrix)
             first = matrix[:1]
         self._native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
-        if hasattr(matrix, "columns"):
-            columns, matrix = list(matrix.columns), np.asarray(matrix)
-            check_table(matrix, columns, path)
+        matrix = numbers_of(matrix, path)
         self._matrix, self._kind, self._path = matrix, kind, path
         self._native_dtypes: set[str] = set()  # types of the blocks that the matrix was made from
         if inspection is not None:
