@@ -152,9 +152,6 @@ def _torch(path: Path) -> Mapping[str, Any]:
         raise ValueError(f"it holds a {type(loaded).__name__}, not tensors")
     if len(tensors) < len(named):
         raise ValueError("two of its tensors have one name; save the tensor alone by torch.save(tensor, path)")
-    for key, tensor in tensors.items():
-        if tensor.layout != torch.strided or tensor.is_meta:
-            raise ValueError(f"{key} is sparse or has a shape without entries; save it dense, by tensor.to_dense()")
     return tensors
 
 

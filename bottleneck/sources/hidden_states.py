@@ -22,6 +22,7 @@ from ..heads import Head, Softmax
 from ..hugging_face.folder import is_hugging_face
 from ..hugging_face.loading import config_and_class, unloaded_model
 from ..language_models import GivenStates
+from ..spectrum.blocks import check_dense
 from .array_files import numbers_of, read_array, read_arrays
 from .opening import Kind
 
@@ -89,6 +90,7 @@ def open_states(
 
 def floats(array: Any, what: str, *dimensions: int) -> Tensor:
     """Return a whole array of real numbers as a tensor."""
+    check_dense(array, what)
     rows = numbers_of(array, what)[0 : array.shape[0]]
     tensor = torch.as_tensor(np.require(rows, requirements="W") if isinstance(rows, np.ndarray) else rows)
     if not tensor.is_floating_point() or tensor.ndim not in dimensions or not len(tensor):

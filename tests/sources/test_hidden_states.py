@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import softmax_bottleneck as sb
 from softmax_bottleneck import perplexity, rank
 from softmax_bottleneck.cli import main
-from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.errors import MatrixError, SourceError
 from softmax_bottleneck.heads import Softmax
 
 M, D = 60, 8
@@ -161,6 +161,7 @@ def test_the_command_takes_the_last_of_several_layers(text: Any, tmp_path: Path)
         ({"hidden_states": torch.zeros(9, D)}, {"norm": "h.safetensors:norm"}, "there is no 'norm'"),
         ({"hidden_states": torch.zeros(9, D)}, {"head": "none.npy"}, "the file none.npy does not exist"),
         ({"hidden_states": torch.zeros(9, D)}, {"head": "w.txt"}, "must be a file of arrays: .npy"),
+        ({"hidden_states": torch.zeros(9, D)}, {"head": "w.pt"}, "is a sparse, quantized or empty tensor"),
     ],
 )
 def test_arrays_that_do_not_fit(
@@ -169,6 +170,7 @@ def test_arrays_that_do_not_fit(
     monkeypatch.chdir(tmp_path)
     save_file(arrays, "h.safetensors")
     np.save("w.npy", np.ones((M, D), np.float32))
+    torch.save(torch.eye(M, D).to_sparse(), "w.pt")
     Path("w.txt").write_text("1 2", encoding="utf-8")
-    with pytest.raises(SourceError, match=told):
+    with pytest.raises((SourceError, MatrixError), match=told):
         rank("h.safetensors", **{"head": "w.npy", **options})
