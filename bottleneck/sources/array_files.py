@@ -22,7 +22,6 @@ from safetensors import safe_open
 from ..core.files import exists, kind_of, open_file
 from ..errors import SourceError
 from ..language_models.checkpoint import CONFIG
-from ..spectrum.blocks import check_untyped
 from .file_rows import UNREADABLE, FileRows, check_size, unreadable
 from .mat_files import read_hdf5, read_mat
 
@@ -107,11 +106,8 @@ def _npy(path: Path) -> dict[str, FileRows]:
         return np.fromfile(path, mapped.dtype, count, offset=mapped.offset + start).reshape(-1, *mapped.shape[1:])
 
     whole = rows()
-    check_untyped(whole.dtype, str(path))
     if whole.nbytes + whole.offset != path.stat().st_size:
         raise ValueError(f"it is longer than its header says, which has shape {whole.shape} of {whole.dtype}")
-    if whole.dtype.kind not in "fiub":
-        raise ValueError(f"it must hold real numbers, not {whole.dtype}")
     return {"array": FileRows(path, whole.shape, rows)}
 
 

@@ -61,11 +61,7 @@ def open_states(
     Raises:
         SourceError: for a file that cannot be read, or an array of another shape.
     """
-    weight = floats(read_array(head), "W, (M, d)", 2).float()
-    b = None if bias is None else floats(read_array(bias), "the bias, (M,)", 1).float()
-    if b is not None and len(b) != len(weight):
-        raise SourceError(f"the bias {bias} has {len(b):,} entries, and W has {len(weight):,} rows")
-    layer = Softmax.of(weight, b, scale=1.0 if scale is None else scale, soft_cap=softcap)
+    layer = softmax_of(read_array(head), bias, scale=1.0 if scale is None else scale, soft_cap=softcap).float()
     folder = Path(source)
     files = sorted(str(each) for each in folder.iterdir() if each.is_file()) if folder.is_dir() else [source]
     texts = [text for file in files for text in _texts(file, layer.hidden_size)]
@@ -86,6 +82,15 @@ def open_states(
         given.mismatch, given.description = mismatch, {**given.description, "mismatch": mismatch}
         logger.warning("%s: %s", source, mismatch)
     return given
+
+
+def softmax_of(weight: Any, bias: str | None, **settings: Any) -> Softmax:
+    """Return the softmax layer of an array W, (M, d), and a bias in a file, in the type of W."""
+    W = floats(weight, "W, (M, d)", 2)
+    b = None if bias is None else floats(read_array(bias), "the bias, (M,)", 1)
+    if b is not None and len(b) != len(W):
+        raise SourceError(f"the bias {bias} has {len(b):,} entries, and W has {len(W):,} rows")
+    return Softmax.of(W, b, **settings)
 
 
 def floats(array: Any, what: str, *dimensions: int) -> Tensor:

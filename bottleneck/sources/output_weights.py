@@ -26,7 +26,7 @@ from ..language_models.checkpoint import Run, load
 from ..language_models.on_text import masked_bias
 from . import matrix
 from .array_files import read_array
-from .hidden_states import floats
+from .hidden_states import softmax_of
 from .kinds import KINDS, find
 from .matrix import MatrixSource
 
@@ -87,9 +87,8 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
     elif kind is KINDS["head"]:
         layer = _of_head(source, type(source).__name__)
     elif kind in (matrix.FILE, matrix.ARRAY):
-        stored = floats(read_array(source) if kind is matrix.FILE else source, "W, (M, d)", 2)
-        head = Softmax.of(stored, None if bias is None else floats(read_array(bias), "the bias, (M,)", 1))
-        layer = _of_head(head, source if kind is matrix.FILE else "array")
+        W, path = (read_array(source), source) if kind is matrix.FILE else (source, "array")
+        layer = _of_head(softmax_of(W, bias), path)
     else:
         raise SourceError(f"{kind.what} is not an output layer: give a model, or W, (M, d), as an array or FILE:NAME")
     if options.get("vocab") == "tokenizer" and layer.own_tokens is not None:
@@ -102,8 +101,6 @@ def _of_head(head: Head | nn.Linear, path: str, **more: Any) -> OutputWeights:
     if isinstance(head, nn.Linear):
         head = Softmax.of(head.weight.detach(), None if head.bias is None else head.bias.detach())
     bias = None if head.bias is None else masked_bias(head.bias.detach(), scale=getattr(head, "scale", 1.0))
-    if bias is not None and len(bias) != len(head.weight):
-        raise SourceError(f"the bias has {len(bias):,} entries, and W has {len(head.weight):,} rows")
     name = {cls: name for name, cls in REGISTRY.items()}.get(type(head), type(head).__name__)
     about = {"path": path, "kind": "head", "head": name}
     stored = str(head.weight.dtype).removeprefix("torch.")
