@@ -13,7 +13,6 @@ from .archives import is_archive, read_members
 from .download import ByteCallback, download
 
 _OVERHEAD = 1 << 20  # bytes an archive may hold beside the corpus: headers, padding, a README
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 _HTML = re.compile(rb"\s*(<(\?|!--)[^>]*>\s*)*<(!doctype\s+html|html|head)\b", re.IGNORECASE)
 
 
@@ -85,7 +84,7 @@ def find_pinned(
 
     A file is recognized by its SHA-256, whatever its name. In a folder only the files directly in it count, and of
     these those named or sized like a pinned one. `CorpusError` for a source that holds something else; the text says
-    what that seems to be: an HTML page, a Git LFS pointer, a changed file, an unexpected member.
+    what that seems to be: an HTML page, a changed file, an unexpected member.
     """
 
     def in_folder(folder: Path) -> list[Path]:
@@ -106,8 +105,6 @@ def _recognized(files: Sequence[PinnedFile], found: FoundFile, corpus: str) -> P
             return file
     if _HTML.match(data[:4096]):
         raise CorpusError(f"{where} is an HTML page, not data: take the raw file's own address, or download it by hand")
-    if data.startswith(_LFS_POINTER):
-        raise CorpusError(f"{where} is a Git LFS pointer, not data: run `git lfs pull` where it came from")
     words = re.split(r"[^a-z0-9]+", found.name.lower().rsplit("/", 1)[-1])
     for file in files:
         if file.split in words:  # as in wikitext-2.test.txt
