@@ -266,20 +266,15 @@ def _open(model: Any, options: Opening) -> Model:
 
 def _drawn(count: Any, length: int, text: Ids, generator: np.random.Generator, what: str) -> list[Ids]:
     """Return different sequences of the text."""
-    if count < 1 or length < 1 or len(text) < length:
-        raise ConfigurationError(
-            f"{count} {what} of {length} tokens cannot be drawn from a text of {len(text):,} tokens: give ids, or "
-            "other numbers"
-        )
     drawn: dict[bytes, Ids] = {}
-    for start in generator.permutation(len(text) - length + 1):
+    for start in generator.permutation(max(0, len(text) - length + 1)) if min(count, length) > 0 else ():
         ids = text[start : start + length].astype(np.int64)
         drawn.setdefault(ids.tobytes(), ids)
         if len(drawn) == count:
             return list(drawn.values())
     raise ConfigurationError(
-        f"the text of {len(text):,} tokens has only {len(drawn):,} different {what} of {length} tokens, not {count:,}: "
-        "give a longer text or other numbers"
+        f"{count:,} different {what} of {length} tokens cannot be drawn from a text of {len(text):,} tokens: give a "
+        "longer text, other numbers, or ids"
     )
 
 
