@@ -240,7 +240,6 @@ RESULTS: dict[str, dict[str, Any]] = {
         "test_perplexity": np.nan,
         "report.source": {"path": 5},
         "report.certificate": REMOVED,
-        "report.version": "99.0",
         "more": reduce(lambda deep, _: [deep], range(200), 0),
     },
     "cells": {"cells.0.kl": None},
