@@ -13,8 +13,9 @@ from typing_extensions import TypedDict
 
 from ..core.files import meant_path
 from ..core.json_file import read_json
-from ..errors import ConfigurationError, Parameter, SourceError, first_line
+from ..errors import ConfigurationError, Parameter, SourceError, first_line, meant
 from .headed import MARK
+from .pretrained import PRETRAINED
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 OF_A_RUN = ("vocabulary.json", "metrics.jsonl")
@@ -87,7 +88,7 @@ def fetch(name: str, *, revision: str | None, allow_pickle: bool) -> Path:
         raise SourceError(
             f"{name} is not a local folder, and the Hub {reason}; SOURCE is a run folder, an n-gram model such as "
             "kn5:ptb, a .zarr store, a matrix file such as .npy, or a model's folder or (with a network) its "
-            f"name{meant_path(Path(name))}"
+            f"name{meant_path(Path(name)) or meant(name, PRETRAINED)}"
         ) from error
 
 
