@@ -23,12 +23,7 @@ class Text(ABC):
     def __init__(
         self, ids: NDArray[np.int64], places: NDArray[np.integer[Any]], starts: NDArray[np.int64] | None = None
     ) -> None:
-        self._ids, self._places, self._starts = ids, places, [0] if starts is None else starts
-
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        """All tokens, (N,)."""
-        return self._ids
+        self.ids, self._places, self._starts = ids, places, [0] if starts is None else starts
 
     @abstractmethod
     def tokens(self, ids: list[int]) -> list[str]:
@@ -45,22 +40,22 @@ class Text(ABC):
     def before(self, row: int, length: int) -> str:
         """Return the text of the ``length`` tokens before the token that a row predicts."""
         end = int(self._places[row])
-        return self.join(self._ids[max(self._span(end)[0], end - length) : end].tolist())
+        return self.join(self.ids[max(self._span(end)[0], end - length) : end].tolist())
 
     def _span(self, place: int) -> tuple[int, int]:
         """Return the index of the first token of the text that holds the token at an index, and that after its last."""
         text = int(np.searchsorted(self._starts, place, side="right"))
-        return int(self._starts[text - 1]), int([*self._starts[text : text + 1], len(self._ids)][0])
+        return int(self._starts[text - 1]), int([*self._starts[text : text + 1], len(self.ids)][0])
 
     def sentence(self, row: int, length: int) -> str:
         """Return the line of the token that a row predicts, at most ``length`` tokens to either side of it."""
         place = int(self._places[row])
         begin, end = self._span(place)
         first, last = max(begin, place - length), min(end - 1, place + length)
-        ends = [number for number in range(first, last + 1) if self.ends_line(int(self._ids[number]))]
+        ends = [number for number in range(first, last + 1) if self.ends_line(int(self.ids[number]))]
         start = max((number + 1 for number in ends if number < place), default=first)
         stop = min((number + 1 for number in ends if number >= place), default=last + 1)
-        return self.join(self._ids[start:stop].tolist()).strip("\n")
+        return self.join(self.ids[start:stop].tolist()).strip("\n")
 
 
 @final
