@@ -255,8 +255,8 @@ def test_errors_anywhere_in_training(
     with monkeypatch.context() as patch:
         patch.setattr(place, name, full)
         with pytest.raises(TrainingError if is_memory else RuntimeError, match=text):
-            train(configure(micro_batch_size=1), tmp_path)
-    assert train(configure(micro_batch_size=1), tmp_path).steps
+            train(configure(epochs=1, micro_batch_size=1), tmp_path)
+    assert train(configure(epochs=1, micro_batch_size=1), tmp_path).steps
 
 
 def test_a_run_of_an_older_version_is_continued(tmp_path: Path, configure: Configure) -> None:
