@@ -214,7 +214,7 @@ def _break(patch: pytest.MonkeyPatch, place: Any, name: str, call: int, change: 
 
 def test_a_number_that_is_not_finite_or_absurd(tmp_path: Path, configure: Configure) -> None:
     """The step is not applied and nothing of it is saved: without the fault, the same command continues."""
-    config = configure(save_every=1)
+    config = configure(epochs=1, save_every=1)
     whole = train(config, tmp_path / "whole")
     remedy = r"lower training\.optimizer\.learning_rate \(now 0\.02\) or training\.optimizer\.clip \(now 1\)"
     for number, (text, fault) in enumerate(BROKEN.items()):
