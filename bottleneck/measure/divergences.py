@@ -52,9 +52,9 @@ class ByContext:
     error: Values
     """(T,), most by which each value may be off."""
 
-    def mean(self, scale: float = 1.0) -> Estimate:
-        """Return the mean, times a scale."""
-        return _estimate(scale * self.values.mean(), scale * _standard_error(self.values), scale * self.error.mean())
+    def mean(self) -> Estimate:
+        """Return the mean."""
+        return _estimate(self.values.mean(), _standard_error(self.values), self.error.mean())
 
     def quantile(self, share: float) -> Estimate:
         """Return the value at the place q (n − 1) of the sorted ones, interpolated linearly.

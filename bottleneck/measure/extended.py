@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from ..core.checks import shown, typed
-from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
 from ..sources import ExtendedSource
 from ..theory import PowerLaw, power_law
@@ -39,14 +38,7 @@ class ExtendedStructure:
 
 
 @typed
-def extended_structure(
-    source: ExtendedSource,
-    *,
-    ranks: Sequence[int] | None = None,
-    first: int = 1,
-    last: int | None = None,
-    progress: Progress = SILENT,
-) -> ExtendedStructure:
+def extended_structure(source: ExtendedSource, *, ranks: Sequence[int] | None = None) -> ExtendedStructure:
     r"""Measure the power law of σ_i and the average KL divergence of the best rank-r approximation for each r.
 
     The first pass over the futures computes the Gram matrix of the histories, :math:`G = L L^⊤`, in float64, whose
@@ -56,9 +48,6 @@ def extended_structure(
     Args:
         source: an extended logit matrix, see `extended_logits`.
         ranks: values of r; by default powers of two up to half of the number of histories.
-        first: first index of the power law, from 1.
-        last: last index; by default half of the number of histories.
-        progress: where to report.
 
     Raises:
         ConfigurationError: for ranks outside 1 to the number of histories, or too few histories for a fit.
@@ -72,18 +61,13 @@ def extended_structure(
         chosen = sorted(given.tolist())
     groups = np.array_split(np.arange(count), min(GROUPS, count))
     parts: list[NDArray[np.float64]] = []
-    with progress.bar("multiplying futures", count, "futures") as bar:
-        for group in groups:
-            part = np.zeros((rows, rows))
-            for future in group:
-                block = source.future(int(future)).astype(np.float64)
-                part += block.T @ block
-                bar.advance(1)
-            parts.append(part)
+    for group in groups:
+        blocks = (source.future(int(future)).astype(np.float64) for future in group)
+        parts.append(sum((block.T @ block for block in blocks), np.zeros((rows, rows))))
     gram = np.sum(parts, axis=0)
     squares, V = np.linalg.eigh(gram)
     values, V = np.sqrt(squares.clip(min=0))[::-1], V[:, ::-1]
-    law = power_law(values, first=first, last=last)
+    law = power_law(values)
     low = high = None
     if len(groups) > 1:
         left_out = np.array([_exponent(gram - part, law) for part in parts])
@@ -92,10 +76,8 @@ def extended_structure(
         width = float(stdtrit(size - 1, 0.975)) * error
         low, high = law.exponent - width, law.exponent + width
     kl = np.zeros(len(chosen))
-    with progress.bar("approximating futures", count if chosen else 0, "futures") as bar:
-        for future in range(count if chosen else 0):
-            kl += _divergences(source.future(future).astype(np.float64), V, chosen)
-            bar.advance(1)
+    for future in range(count if chosen else 0):
+        kl += _divergences(source.future(future).astype(np.float64), V, chosen)
     return ExtendedStructure(values, law, low, high, tuple(chosen), tuple((kl / count).tolist()))
 
 

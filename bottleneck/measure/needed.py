@@ -74,13 +74,13 @@ class NeedReport(Result):
     seconds: float
     """Wall-clock time."""
 
-    def needed(self, fit: str = "other_text", share: float = KEPT) -> tuple[int, int | None]:
-        """Return the fewest measured dimensions with this acceptance, and those with at most 1/share the perplexity."""
+    def needed(self, fit: str = "other_text") -> tuple[int, int | None]:
+        """Return the fewest measured dimensions with acceptance 0.99, and those with at most 1/0.99 the perplexity."""
         curve: Sequence[Reduced] = getattr(self, fit)
-        kept = next((each.dimensions for each in curve if each.acceptance >= share), self.embedding_size)
+        kept = next((each.dimensions for each in curve if each.acceptance >= KEPT), self.embedding_size)
         if self.perplexity is None:
             return kept, None
-        limit = self.perplexity / share
+        limit = self.perplexity / KEPT
         return kept, next((each.dimensions for each in curve if (each.perplexity or math.inf) <= limit), None)
 
     def to_dict(self) -> dict[str, Any]:
