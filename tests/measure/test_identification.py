@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GraniteConfig, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, LlamaConfig
 
 from softmax_bottleneck import heads, identify
 from softmax_bottleneck.errors import SourceError
@@ -24,25 +24,26 @@ M, D = 300, 8
 Rows = NDArray[Any]
 
 
+LLAMA = LlamaConfig(
+    vocab_size=M, hidden_size=D, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2,
+    initializer_range=1.0, tie_word_embeddings=False,
+)  # fmt: skip
+GPT2 = GPT2Config(vocab_size=M, n_embd=D, n_layer=1, n_head=2, n_positions=64, initializer_range=1.0)
+
+
 def llama(seed: int = 0) -> Any:
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=M, hidden_size=D, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2,
-        initializer_range=1.0, tie_word_embeddings=False,
-    )  # fmt: skip
-    return _with_norm(LlamaForCausalLM(config).eval(), lambda model: model.model.norm)
+    return _random(LLAMA, "model.norm", seed)
 
 
 def gpt2(seed: int = 0) -> Any:
+    return _random(GPT2, "transformer.ln_f", seed)
+
+
+def _random(config: Any, norm: str, seed: int) -> Any:
     torch.manual_seed(seed)
-    config = GPT2Config(vocab_size=M, n_embd=D, n_layer=1, n_head=2, n_positions=64, initializer_range=1.0)
-    return _with_norm(GPT2LMHeadModel(config).eval(), lambda model: model.transformer.ln_f)
-
-
-def _with_norm(model: Any, norm: Callable[[Any], Any]) -> Any:
-    with torch.no_grad():
-        for parameter in norm(model).parameters():
-            parameter.uniform_(0.5, 1.5)
+    model: Any = AutoModelForCausalLM.from_config(config).eval()
+    for parameter in model.get_submodule(norm).parameters():
+        torch.nn.init.uniform_(parameter, 0.5, 1.5)
     return model
 
 
