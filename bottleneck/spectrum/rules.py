@@ -48,7 +48,7 @@ class RankEstimate:
     gap: float | None
     """``sigma_r / sigma_next``; ``None`` if ``sigma_next`` is ``None``, zero or close to zero."""
     at_least: bool = False
-    """Whether only "rank ≥ value" is proved, because the residual of a sketch is too large."""
+    """Whether only "rank ≥ low" is proved, because the residual of a sketch is too large."""
     doubt: str = ""
     """Sentence with a further reason why the rank is indeterminate, or an empty string."""
 
