@@ -445,7 +445,12 @@ def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress
                     rows = np.where(rows == -np.inf, rows.max(1, keepdims=True) + 2 * MASK, rows)
                 yield rows
                 bar.advance(len(rows))
-        _refuse_masks(masked, nearly, source.entries_shape[0])
+        some = np.flatnonzero((masked > 0) & (nearly < source.entries_shape[0]))
+        if some.size:
+            raise MatrixError(
+                f"{masked[some[0]]:,} of {source.entries_shape[0]:,} contexts mask token {some[0]:,} by {-MASK:,.0f} "
+                "nats or more: the divergence from them is infinite; leave out the columns of such tokens"
+            )
 
     return pairwise_kld(
         blocks,
@@ -462,13 +467,3 @@ def source_precision(source: Source) -> Precision:
     bias = source.head.bias if isinstance(source, ModelOnText) else None
     offset = 0.0 if bias is None else abs(float(exact(bias.detach()[bias.isfinite()]).mean()))
     return replace(source.precision, size=offset) if offset > OFFSET else source.precision
-
-
-def _refuse_masks(masked: NDArray[np.int64], nearly: NDArray[np.int64], contexts: int) -> None:
-    """Refuse tokens that some contexts mask and others do not even nearly, given the number of contexts for each."""
-    some = np.flatnonzero((masked > 0) & (nearly < contexts))
-    if some.size:
-        raise MatrixError(
-            f"{masked[some[0]]:,} of {contexts:,} contexts mask token {some[0]:,} by {-MASK:,.0f} nats or more: the "
-            "divergence from them is infinite; leave out the columns of such tokens"
-        )
