@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": "demo:command", "data": "data:command", "presets": "runs:presets", "train": "runs:train",
     "eval": "runs:evaluate", "copy": "runs:copy", "dump": "measures:dump", "rank": "rank:command",
-    "spectrum": "spectrum:command", "kld": "measures:kld", "synthetic": "synthetic:command",
+    "spectrum": "drawing:spectrum", "kld": "measures:kld", "synthetic": "synthetic:command",
     "compare": "measures:compare", "gradient": "measures:gradient", "head": "measures:head", "need": "measures:need",
-    "argmaxable": "measures:argmaxable", "identify": "measures:identify", "report": "report:command",
-    "figures": "figures:command", "bench": "bench:command", "doctor": "doctor:command",
+    "argmaxable": "measures:argmaxable", "identify": "measures:identify", "report": "drawing:report",
+    "figures": "drawing:figures", "bench": "bench:command", "doctor": "doctor:command",
 }  # fmt: skip
 """The commands in their usual order of use, each with its module in this package and its name there."""
 

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
 
 
-def is_spectrum(name: str) -> bool:
-    """Return whether a name is that of a saved spectrum."""
-    return name.endswith(".npz")
-
-
 def with_source(
     *,
     count: int = 1,

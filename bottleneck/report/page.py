@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from datetime import date
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from numpy.typing import NDArray
 
@@ -26,9 +26,6 @@ from ..core.version import __version__
 from ..results.plotting import Look
 from .contents import Contents, Model
 from .sections import comparison_table, distance_table, provenance, published_table
-
-UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
-"""Characters that could end a script or a line of one, as JSON escapes."""
 
 
 def write_page(contents: Contents, path: Path) -> None:
@@ -56,7 +53,7 @@ def render(contents: Contents) -> str:
         comparison=comparison_table(contents),
         distance=distance_table(contents),
         published=published_table(contents),
-        data=safe_json(curves(contents)),
+        data=htmlsafe_json_dumps(curves(contents), allow_nan=False, separators=(",", ":")),
         style=Markup(_part("page.css")),
         scripts=[Markup(script) for script in scripts],
         policy="; ".join(["default-src 'none'", f"script-src {' '.join(map(_hash, scripts))}", *POLICY]),
@@ -66,16 +63,6 @@ def render(contents: Contents) -> str:
 
 
 POLICY = ["style-src 'unsafe-inline'", "img-src data: blob:", "base-uri 'none'", "form-action 'none'"]
-
-
-def safe_json(value: Any) -> Markup:
-    """Return JSON that may stand inside a script element.
-
-    Example:
-        >>> print(safe_json("</script>"))
-        "\\u003c/script\\u003e"
-    """
-    return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).translate(UNSAFE))
 
 
 def visible(text: str) -> str:

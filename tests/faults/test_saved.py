@@ -23,7 +23,7 @@ from softmax_bottleneck.bench.demo_table import table as demo_table
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.figures import REGISTRY, read
 from softmax_bottleneck.report import Contents, read_saved
-from softmax_bottleneck.report.page import curves, safe_json
+from softmax_bottleneck.report.page import curves
 from softmax_bottleneck.report.sections import comparison_table, provenance, published_table
 
 VALUES = [
@@ -84,7 +84,7 @@ def _read(file: Path, figures: Sequence[str]) -> None:
 
 def sections(contents: Contents) -> None:
     """Make the parts of a page."""
-    safe_json(curves(contents))
+    json.dumps(curves(contents), allow_nan=False)
     comparison_table(contents)
     published_table(contents)
     for model in contents.models:
