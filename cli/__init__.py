@@ -21,8 +21,8 @@ from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
 from softmax_bottleneck.core.version import __version__
 from softmax_bottleneck.errors import BottleneckError, first_line, unknown
 
+from .options import with_verbosity
 from .outputs import echo, flush_output, say_interrupted
-from .verbosity import with_verbosity
 
 if TYPE_CHECKING:
     from .process import Signals

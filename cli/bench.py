@@ -10,8 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from .completion import HEADS, completing
-from .options import NAMES, Command, Count, device_option, example, json_option, listed, progress
+from .options import HEADS, NAMES, Command, Count, completing, device_option, example, json_option, listed, progress
 from .outputs import echo, emit, terminal_table
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from .completion import CORPORA, PRETRAINED, completing
-from .options import example, json_option, progress
+from .options import CORPORA, PRETRAINED, completing, example, json_option, progress
 from .outputs import echo, emit
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from .completion import FIGURES, completing
-from .options import Count, example, memory_option, progress, style_option
+from .options import FIGURES, Count, completing, example, memory_option, progress, style_option
 from .outputs import Figure, Output, echo, keep_inputs
 from .sources import with_source
 

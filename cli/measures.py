@@ -9,8 +9,7 @@ import rich_click as click
 
 from softmax_bottleneck.core.options import LAYER, OPENING
 
-from .completion import files
-from .options import WHOLE, Count, example, format_option, json_option, listed, options_of, progress
+from .options import WHOLE, Count, example, files, format_option, json_option, listed, options_of, progress
 from .outputs import Folder, check_outputs, echo, show, show_all
 from .sources import measure_all, with_layer, with_source
 

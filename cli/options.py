@@ -1,22 +1,23 @@
-"""Options that several commands share."""
+"""Options that several or all commands share, and the names that the shell completes for them."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 
 from softmax_bottleneck.core.options import OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
-from .completion import CORPORA, completing
 from .outputs import Output
-from .verbosity import is_quiet
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.progress import Progress
@@ -24,8 +25,53 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+PRESETS = "softmax_bottleneck.training.presets:PRESETS"
+FIGURES = "softmax_bottleneck.figures:REGISTRY"
+HEADS = "softmax_bottleneck.heads:REGISTRY"
+CORPORA = "softmax_bottleneck.corpora:catalogue"
+PRETRAINED = "softmax_bottleneck.hugging_face.pretrained:PRETRAINED"
+QUIET = "softmax_bottleneck.quiet"
+"""Key of `click.Context.meta`: whether progress is not shown."""
+MANY = 10
+"""Number of options above which ``--help`` shows those in `COMMON`, and ``--help-all`` shows all."""
+COMMON = {
+    "alphas", "as_format", "cache", "config_file", "contexts", "data", "details", "device", "dims", "dynamic",
+    "examples", "family", "finetune", "help", "help_all", "hours", "json_to", "kind", "limit", "models", "only", "out",
+    "pairs", "part", "preset", "preset_name", "resume", "sample", "settings", "split", "vocabs",
+}  # fmt: skip
+"""Names of the options that people use."""
 LEAST = 1 << 20
 """A number of bytes below this one, without a unit, is a mistake."""
+
+
+def completing(*places: str) -> Complete:
+    """Return the function that click calls to complete the last of several names separated by commas.
+
+    A place is ``MODULE:NAME`` of a mapping or of a function that returns objects with names, imported when it is
+    needed, or a group of entry points, under which other packages register names.
+    """
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        names = [name for place in places for name in _names(place)]
+        return [before + comma + name for name in names if name.startswith(last)]
+
+    return complete
+
+
+def _names(place: str) -> list[str]:
+    if ":" not in place:
+        from softmax_bottleneck.core import plugins
+
+        return plugins.names(place)
+    found = resolve_name(place)
+    return [each.name for each in found()] if callable(found) else [*found]
+
+
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ask the shell to complete a file or folder."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class Count(click.IntRange):
@@ -159,9 +205,59 @@ def progress() -> Progress:
     """Return a progress report on standard error: a silent one after ``--quiet`` and in torchrun's other processes."""
     from softmax_bottleneck.core.progress import SILENT, StreamProgress
 
-    return SILENT if is_quiet() or os.environ.get("RANK", "0") != "0" else StreamProgress(sys.stderr)
+    context = click.get_current_context(silent=True)
+    is_quiet = context is not None and context.meta.get(QUIET)
+    return SILENT if is_quiet or os.environ.get("RANK", "0") != "0" else StreamProgress(sys.stderr)
 
 
 def example(line: str) -> str:
     """Return the last line of a help text: an example that works as printed once ``bottleneck demo`` has run."""
     return f"Example: {line}"
+
+
+def with_verbosity(command: click.Command) -> click.Command:
+    """Add the options of every command to a command, and to the commands of a group, unless it has them."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            with_verbosity(each)
+    elif not any(parameter.name == "quiet" for parameter in command.params):
+        flag: dict[str, Any] = {"is_flag": True, "expose_value": False}
+        command.params += [
+            click.Option(["-q", "--quiet"], callback=_set_quiet, help="Show no progress.", **flag),
+            click.Option(["-v", "--verbose"], callback=_set_verbose, help="Log each step to standard error.", **flag),
+        ]
+        if len(command.params) > MANY:
+            eager = {**flag, "is_eager": True, "callback": _show_help}
+            command.add_help_option = False
+            command.params += [
+                click.Option(["-h", "--help"], help="Show the options that people use.", **eager),
+                click.Option(["--help-all"], help="Show all options.", **eager),
+            ]
+    return command
+
+
+def _show_help(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Print the help, of ``--help`` with the common options alone, and exit."""
+    if not value or context.resilient_parsing:
+        return
+    rare = [each for each in context.command.params if isinstance(each, click.Option) and each.name not in COMMON]
+    for each in rare:
+        each.hidden = parameter.name == "help"
+    click.echo(context.get_help(), color=context.color)
+    for each in rare:
+        each.hidden = False
+    context.exit()
+
+
+def _set_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[QUIET] = value
+
+
+def _set_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Show the records of the package's logger during the command; otherwise they stay silent below warnings."""
+    if value:
+        logger, handler = logging.getLogger("softmax_bottleneck"), logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(relativeCreated)7.0f ms  %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+        context.call_on_close(lambda: logger.removeHandler(handler))

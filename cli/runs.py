@@ -12,8 +12,7 @@ import rich_click as click
 
 from softmax_bottleneck.errors import ConfigurationError
 
-from .completion import PRESETS, completing
-from .options import Count, device_option, example, json_option, progress
+from .options import PRESETS, Count, completing, device_option, example, json_option, progress
 from .outputs import echo, echo_text, emit, keep_inputs, show
 from .sources import with_source
 

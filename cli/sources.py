@@ -12,8 +12,7 @@ import rich_click as click
 from softmax_bottleneck.core.options import LAYER, OPENING, Opening
 from softmax_bottleneck.errors import SourceError
 
-from .completion import files
-from .options import Command, options_of, progress
+from .options import Command, files, options_of, progress
 from .outputs import check_outputs
 
 if TYPE_CHECKING:

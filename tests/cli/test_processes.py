@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -188,21 +186,6 @@ def test_what_the_process_sets_can_be_switched_off() -> None:
     code = 'run(lambda: print(os.environ.get("MPLBACKEND"), os.environ.get("GOMP_SPINCOUNT")))'
     assert _run(code, MPLBACKEND="svg").stdout == "agg 10000\n"
     assert _run(code, MPLBACKEND="svg", SOFTMAX_BOTTLENECK_PROCESS="plain").stdout == "svg None\n"
-
-
-def test_the_loading_of_torch_is_announced_on_a_terminal() -> None:
-    """The text comes first, and is wiped before anything else is shown."""
-    Path("torch.py").touch()
-    terminal, end = pty.openpty()
-    command = [sys.executable, "-c", RUN + "run(lambda: print('done', file=sys.stderr))"]
-    with subprocess.Popen(command, stderr=end, env={**os.environ, "PYTHONPATH": "."}):
-        os.close(end)
-        shown = b""
-        with contextlib.suppress(OSError):  # the terminal is gone
-            while part := os.read(terminal, 1024):
-                shown += part
-    text = "loading PyTorch …"
-    assert shown.decode() == f"{text}\r{' ' * len(text)}\rdone\r\n"
 
 
 def test_little_memory() -> None:
