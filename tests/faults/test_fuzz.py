@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from softmax_bottleneck import corpora
 from softmax_bottleneck.bench.demo_table import read as read_reports
 from softmax_bottleneck.core import tensor_file
-from softmax_bottleneck.core.json_file import check_schema, parse_json
 from softmax_bottleneck.corpora.archives import read_members
 from softmax_bottleneck.corpora.ids import read_ids
 from softmax_bottleneck.errors import BottleneckError
@@ -136,13 +135,6 @@ def test_other_values(name: str, place: Callable[..., Path]) -> None:
         _refused_or_read(read, folder / top)
 
     attack()
-
-
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
-@given(data=st.binary(max_size=60) | VALUES.map(json.dumps).map(str.encode))
-def test_json_is_read_or_refused_in_one_line(data: bytes) -> None:
-    with suppress(ValueError):
-        check_schema(parse_json(data), dict[str, list[int]])
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
