@@ -83,7 +83,7 @@ def judge(
             for each, full in zip(judgement, (M, M - 1), strict=True)
         )
         judgement = Judgement(*open_ranks)
-    return judgement
+    return Judgement(*(replace(each, value=each.low) if each.at_least else each for each in judgement))
 
 
 def _rank(

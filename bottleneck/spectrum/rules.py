@@ -30,7 +30,7 @@ class RankEstimate:
     """A numerical rank with the evidence for it; ``int(estimate)`` is its value."""
 
     value: Count
-    """Number of singular values above the tolerance."""
+    """Number of singular values above the tolerance; ``low`` if no more is proved."""
     low: Count
     """The rank at ten times the tolerance."""
     high: Count

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.json_file import Count, Magnitude
+from ..errors import MatrixError
 from .precision import EPS
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Limits:
 
 
 UNKNOWN = Limits()
+LARGEST_EXPONENT = 1015
+"""Binary exponent of the largest singular values whose sums of squares float64 can scale and hold."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,9 +69,14 @@ class Spectrum:
         return f"Spectrum({self.method}, {T:,} × {M:,}, {len(self.values):,} values{largest})"
 
     def scaled(self, exponent: int) -> Spectrum:
-        """Return the spectrum of the matrix times 2^exponent."""
+        """Return the spectrum of the matrix times 2^exponent; `MatrixError` for one near the end of float64's range."""
         if not exponent:
             return self
+        if math.frexp(self.values.max(initial=0.0))[1] + exponent > LARGEST_EXPONENT:
+            raise MatrixError(
+                "the singular values are too large for float64: divide the matrix by a power of two, no rank depends "
+                "on the scale"
+            )
         scaled: dict[str, Any] = {name: np.ldexp(getattr(self, name), exponent) for name in ("values", "centered")}
         for name in ("residual", "error", "centered_error"):
             scaled[name] = math.ldexp(getattr(self, name), exponent)

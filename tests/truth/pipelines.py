@@ -36,6 +36,7 @@ def assert_true(found: RankEstimate, exact: int, what: object = "", visible: int
     assert found.low <= exact, (str(found), exact, what)
     assert found.at_least or least <= found.high, (str(found), exact, what)
     assert not found.determinate or least <= found.value <= exact, (str(found), exact, what)
+    assert not found.at_least or found.value == found.low, (str(found), exact, what)
     assert str(found).startswith("≥") == found.at_least
 
 
