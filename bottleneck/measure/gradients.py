@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..core.checks import typed
+from ..core.checks import check_positive, typed
 from ..core.devices import exact, exact_device
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
+from ..errors import MatrixError, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..sources import open_source
@@ -157,8 +157,7 @@ def gradient(
         Godey and Artzi 2026, *Lost in Backpropagation: The LM Head is a Gradient Bottleneck* (arXiv 2603.10145).
     """
     started = time.monotonic()
-    if sample < 1:
-        raise ConfigurationError(Parameter("sample"), f" must be at least 1, not {sample}")
+    check_positive(sample=sample)
     opened = open_source(source, **options)
     targets = opened.targets
     if not isinstance(opened, ModelOnText):

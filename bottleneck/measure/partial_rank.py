@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -106,8 +106,6 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         "rank_if_exact": stored.value,
         "is_too_small": (stored.gap or 0.0) < DROP,
     }
-    shown = f"{rows:,} of {T:,} contexts × {columns:,} of {M:,} tokens, all seen"
-    evidence = f"the file's rounding adds at most {error:.3g} to a σ, and noise of norm {noise:.3g} is expected"
     return RankReport(
         source=source.description,
         spectrum=spectrum,
@@ -115,22 +113,24 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         rule=rule,
         rank=rank,
         rank_centered=rank,
-        bound={"raw": None, "centered": None, "why": source.bound.why},
+        bound=asdict(source.bound),
         embedding_size=None,
         why=why,
-        findings=(
-            Finding(
-                "block",
-                values,
-                (("block", shown), ("error", evidence)),
-                verdict=_verdict(rank, stored.value, values),
-            ),
-        ),
+        findings=(_finding(rank, values),),
     )
 
 
-def _verdict(rank: RankEstimate, stored: int, block: Mapping[str, Any]) -> Verdict:
+def _finding(rank: RankEstimate, block: Mapping[str, Any]) -> Finding:
+    """Return the block, with the verdict."""
+    size = "{contexts:,} of {of_contexts:,} contexts × {tokens:,} of {of_tokens:,} tokens, all seen"
+    error = "the file's rounding adds at most {error_norm:.3g} to a σ, and noise of norm {noise_norm:.3g} is expected"
+    rows = ("block", size.format(**block)), ("error", error.format(**block))
+    return Finding("block", block, rows, verdict=_verdict(rank, block))
+
+
+def _verdict(rank: RankEstimate, block: Mapping[str, Any]) -> Verdict:
     """Return the bound, and whether the block shows where the rank ends."""
+    stored = block["rank_if_exact"]
     sentence = f"rank ≥ {rank.value:,}, proved from a block of {block['contexts']:,} × {block['tokens']:,}"
     if stored > rank.value:
         sentence += f" that may hold noise; rank ≥ {stored:,} if the logits were never rounded"

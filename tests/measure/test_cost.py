@@ -14,9 +14,14 @@ from numpy.typing import NDArray
 from softmax_bottleneck import rank
 from softmax_bottleneck.core.machine import peak_memory_bytes
 from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.measure import estimate_cost
+from softmax_bottleneck.measure import cost, estimate_cost
 from softmax_bottleneck.sources import Source, open_source
 from softmax_bottleneck.spectrum import Arithmetic
+
+
+@pytest.fixture(autouse=True)
+def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "SECONDS_TO_CALIBRATE", 0.02)
 
 
 @pytest.mark.parametrize(("head", "method"), [("softmax", "auto"), ("softmax", "dense"), ("mos", "auto")])

@@ -63,10 +63,10 @@ NOT_LOG_LINEAR = sorted(heads.REGISTRY.keys() - {"softmax", "moc"})
 def test_other_heads_by_their_jacobian(name: str, repeatable: None) -> None:
     head = heads.build(name, hidden_size=6, vocab_size=30).double()
     source = open_source(head, hidden=torch.randn(40, 6, dtype=torch.float64), targets=torch.randint(30, (40,)))
-    found = gradient(source, sample=7)
-    assert (found.method, found.sampled) == ("jacobian", 7)
+    found = gradient(source, sample=3)
+    assert (found.method, found.sampled) == ("jacobian", 3)
     assert "onto the columns of ∂ log P / ∂h at each context's hidden state h, less their means: " in str(found)
-    assert found.kept == pytest.approx(by_jacobians(source, np.linspace(0, 39, 7).astype(int)), rel=1e-7)
+    assert found.kept == pytest.approx(by_jacobians(source, np.linspace(0, 39, 3).astype(int)), rel=1e-7)
 
 
 def uniform(dimensions: int, tokens: int, targets: torch.Tensor) -> GradientReport:
@@ -128,11 +128,10 @@ def test_a_constant_column_is_no_direction() -> None:
 
 
 @pytest.mark.parametrize(("head", "size"), [("softmax", 5), ("moc", 7), ("softmax", 9)])
-def test_both_ways_are_one(
-    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, size: int
-) -> None:
+def test_both_ways_are_one(head: str, size: int, repeatable: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
-    source = open_source(train(head, tmp_path / "run", tie=False, embedding_size=size), dtype="float64", contexts=20)
+    layer = heads.build(head, hidden_size=7, vocab_size=40, embedding_size=size).double()
+    source = open_source(layer, hidden=torch.randn(20, 7).double(), targets=torch.randint(40, (20,)))
     assert source.factors() is not None
     by_weight = gradient(source, sample=20)
     monkeypatch.setattr(ModelOnText, "linear", lambda source, hidden: None)
