@@ -23,22 +23,21 @@ if TYPE_CHECKING:
     from softmax_bottleneck.core.progress import Progress
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 PRESETS = "softmax_bottleneck.training.presets:PRESETS"
 FIGURES = "softmax_bottleneck.figures:REGISTRY"
 HEADS = "softmax_bottleneck.heads:REGISTRY"
 CORPORA = "softmax_bottleneck.corpora:catalogue"
 PRETRAINED = "softmax_bottleneck.hugging_face.pretrained:PRETRAINED"
+"""Places of names that the shell completes, see `completing`."""
 QUIET = "softmax_bottleneck.quiet"
 """Key of `click.Context.meta`: whether progress is not shown."""
 MANY = 10
 """Number of options above which ``--help`` shows those in `COMMON`, and ``--help-all`` shows all."""
 COMMON = {
     "alphas", "as_format", "cache", "config_file", "contexts", "data", "details", "device", "dims", "dynamic",
-    "examples", "family", "finetune", "help", "help_all", "hours", "json_to", "kind", "limit", "models", "only", "out",
-    "pairs", "part", "preset", "preset_name", "resume", "sample", "settings", "split", "vocabs",
+    "examples", "family", "finetune", "help", "help_all", "json_to", "kind", "limit", "models", "out", "pairs",
+    "part", "preset", "preset_name", "resume", "sample", "settings", "split", "vocabs",
 }  # fmt: skip
 """Names of the options that people use."""
 LEAST = 1 << 20

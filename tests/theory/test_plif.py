@@ -33,12 +33,6 @@ def test_the_error_is_the_largest_and_below_both_bounds(name: str, P: int) -> No
     np.testing.assert_array_equal(found(found.knots), h(found.knots))
 
 
-def test_smooth_functions_converge_quadratically_and_the_bound_linearly() -> None:
-    errors = [plif_approximation(np.tanh, 3.0, P, R=1.0).error for P in (100, 200, 400)]
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.02)
-    assert errors[1] / errors[2] == pytest.approx(4, rel=0.02)
-
-
 def test_a_staircase_comes_near_the_sharp_bound() -> None:
     """One smoothed step of slope R a piece, half the piece wide: the error is almost RΔ/4."""
     P, T, R = 8, 4.0, 1.0
