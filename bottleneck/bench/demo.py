@@ -54,11 +54,7 @@ class Study:
     """Memory of each decomposition, as for `rank`."""
 
     def configurations(self) -> list[tuple[Preset, RunConfig]]:
-        """Return the preset and configuration of each run, sorted by seed.
-
-        Raises:
-            ConfigurationError: for an unknown family or model, fewer than one seed, or a wrong setting.
-        """
+        """Return the preset and configuration of each run, sorted by seed."""
         presets = family(self.family)
         if unknown := sorted(set(self.models) - set(presets)):
             raise ConfigurationError(f"{self.family} has no model {unknown[0]!r}; its models are {', '.join(presets)}")
@@ -104,12 +100,6 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     ``cdf.svg``, ``cdf.csv`` under ``out``; a NAME ends with its seed unless it is 0, and the figure shows seed 0.
     Finished runs are kept: an interrupted demo continues, and a finished one is only measured again.
 
-    Args:
-        out: a folder, created if it does not exist.
-        study: settings; by default those of ``make demo``.
-        device: device of training and evaluation.
-        progress: progress display.
-
     Raises:
         ConfigurationError: for an unknown family or model, fewer than one seed, or a wrong setting.
         BottleneckError: as for `fit` and `rank`.
@@ -146,16 +136,9 @@ def _saved_models(out: Path, configurations: Sequence[tuple[Preset, RunConfig]])
 def measure(
     stem: Path, name: str, seed: int, done: FitResult, study: Study, *, device: str = "cpu", progress: Progress = SILENT
 ) -> None:
-    """Write the rank, the divergence and, for seed 0 of an adaptive study, the adaptive scores of a run.
+    """Write the report of a run and of its preset's ``name`` to ``stem.json``, and its spectrum to ``stem.npz``.
 
-    Args:
-        stem: the report goes to ``stem.json``, its spectrum to ``stem.npz``.
-        name: name of the preset in its family.
-        seed: seed of the run.
-        done: result of `fit`.
-        study: settings.
-        device: device of the evaluation.
-        progress: progress display.
+    It holds the rank, the divergence and, for seed 0 of an adaptive study, the adaptive scores.
     """
     source = open_source(done.path, device=device, contexts=study.contexts)
     report = rank(source, max_memory=study.max_memory, progress=progress)

@@ -97,11 +97,7 @@ def study_frozen_body(
 ) -> int:
     """Train and measure the runs that have no result yet, and return how many the study still lacks.
 
-    Args:
-        out: folder of the results, one JSON file a run, and the rank report and spectrum of each head with seed 1.
-        data: corpus, whose training and validation splits are read.
-        minutes: time after which no run is begun.
-        progress: where to report.
+    The folder ``out`` also gets the rank report and the spectrum of each head with seed 1; see `run_missing`.
 
     Raises:
         SourceError: for the pretrained model, if it is not on this machine.

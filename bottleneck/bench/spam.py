@@ -54,9 +54,7 @@ def spam_cells(shrink: int = 1) -> Iterator[SpamCell]:
 def bench_spam(*, shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
     """Train every model of the grid and return its loss and accuracy on the repeated symbol.
 
-    Args:
-        shrink: divisor of M, of the symbols and of the steps.
-        progress: where to report.
+    ``shrink`` divides M, the symbols and the steps.
     """
     cases = {}
     for cell in spam_cells(shrink):

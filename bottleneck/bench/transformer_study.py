@@ -80,12 +80,8 @@ def study_transformers(
 ) -> int:
     """Train and measure the runs of the grid that have no result yet, and return how many the grid still lacks.
 
-    Args:
-        out: folder of the results, one JSON file a run.
-        data: corpus or ``.txt`` file with the text.
-        minutes: time after which no run is begun.
-        steps: training steps of every ``"parameters"`` run; give a folder of its own to another number.
-        progress: where to report.
+    ``data`` is a corpus or a ``.txt`` file, and ``steps`` those of every ``"parameters"`` run: give a folder of its own
+    to another number. See `run_missing` for the others.
 
     Raises:
         ConfigurationError: for no step.
