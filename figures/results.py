@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -249,22 +249,17 @@ def _refuse_contradictions(saved: Sequence[Saved]) -> None:
     """Refuse two files of the same measurement with different numbers."""
     seen: dict[Any, tuple[Saved, Content]] = {}
     for each in saved:
-        for place, content in _measurements(each):
-            other, before = seen.setdefault(place, (each, content))
-            if other is not each and before != content:
+        content = each.content
+        measurements: list[tuple[Any, Content]] = []
+        if each.kind == "cells":
+            names = ("model", "alpha", "vocab", "dim", "seed", "contexts")
+            measurements = [([cell[name] for name in names], cell) for cell in content["cells"]]
+        elif each.kind in MODELS:
+            what = (each.kind, each.key, each.seed, each.split, each.epoch, content.get("pairs"), content.get("how"))
+            measurements = [(what, content)]
+        for place, numbers in measurements:
+            other, before = seen.setdefault(tuple(place), (each, numbers))
+            if other is not each and before != numbers:
                 raise ConfigurationError(
                     f"{other.path} and {each.path} are of the same measurement and differ; remove the one that is wrong"
                 )
-
-
-def _measurements(saved: Saved) -> Iterator[tuple[Any, Content]]:
-    """Yield the numbers in a file that only one file may hold, each after what they are of."""
-    content = saved.content
-    if saved.kind == "cells":
-        for cell in content["cells"]:
-            yield tuple(cell[name] for name in ("model", "alpha", "vocab", "dim", "seed", "contexts")), cell
-    if saved.kind in MODELS:
-        yield (
-            (saved.kind, saved.key, saved.seed, saved.split, saved.epoch, *map(content.get, ("pairs", "how"))),
-            content,
-        )
