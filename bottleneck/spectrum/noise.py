@@ -114,7 +114,6 @@ def noise_floor(sample: Rows, *, largest: float = LARGEST) -> NoiseFloor | None:
     if min(sample.shape) <= FEWEST + 1:
         return None
     centered = sample
-    roundoff = 2.0**-52 * float(np.sqrt(np.mean(sample**2)))
     for axis in (1, 0, 1):
         centered = centered - centered.mean(axis, keepdims=True)
     rows, columns = (size - 1 for size in sample.shape)
@@ -125,13 +124,13 @@ def noise_floor(sample: Rows, *, largest: float = LARGEST) -> NoiseFloor | None:
     random = np.random.default_rng(0)
     behind, last = np.arange(size), size - FEWEST
     norms = np.sqrt(rows - behind) + np.sqrt(columns - behind)  # of a random matrix, expected
-    arithmetic = max(roundoff * norms[0], 2.0**-50 * float(values[0]))
+    arithmetic = 2.0**-52 * max(float(np.sqrt(np.mean(sample**2))) * norms[0], 4 * float(values[0]))
     edges = norms / norms[0] / np.sqrt((1 - behind / rows) * (1 - behind / columns))
 
     def is_noise(r: int) -> bool:
         residual = centered - (U[:, :r] * values[:r]) @ V[:r]
-        signs = 1.0 - 2.0 * random.integers(2, size=residual.shape, dtype=np.int8)
-        return bool(values[r] <= max(ABOVE * edges[r] * _largest_value(residual * signs, random), arithmetic))
+        residual *= 1.0 - 2.0 * random.integers(2, size=residual.shape, dtype=np.int8)
+        return bool(values[r] <= max(ABOVE * edges[r] * _largest_value(residual, random), arithmetic))
 
     def bisected(signal: int, found: int) -> int:
         while signal + 1 < found:
