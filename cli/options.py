@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import rich_click as click
 from click.shell_completion import CompletionItem
 
-from softmax_bottleneck.core.options import OPENING, Option
+from softmax_bottleneck.core.options import DEVICES, OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
 from .outputs import Output
@@ -108,11 +108,25 @@ def method(name: str) -> str:
     if name != "auto":
         from softmax_bottleneck.spectrum.choice import find
 
-        try:
-            find(name)
-        except ConfigurationError as error:
-            raise click.BadParameter(str(error)) from error
+        refused(find, name)
     return name
+
+
+def device(name: str) -> str:
+    """Refuse a device that torch does not know; whether it is here shows where it is used."""
+    if name not in DEVICES:
+        from softmax_bottleneck.core.devices import known
+
+        refused(known, name)
+    return name
+
+
+def refused(function: Callable[[Any], Any], given: Any) -> Any:
+    """Return what a function makes of a value; its `ConfigurationError` is one of usage."""
+    try:
+        return function(given)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _name(text: str) -> str:
@@ -165,6 +179,7 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
 SPECIAL: Mapping[str, dict[str, Any]] = {
     "data": {"shell_complete": completing(CORPORA)},
     "method": {"type": method},
+    "device": {"type": device},
     "scale": {"type": float},
     "softcap": {"type": float},
 }

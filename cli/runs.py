@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import rich_click as click
 
 from softmax_bottleneck.errors import ConfigurationError
 
-from .options import PRESETS, Count, completing, device_option, example, json_option, progress
+from .options import PRESETS, Command, Count, completing, device_option, example, json_option, progress
 from .outputs import echo, echo_text, emit, keep_inputs, show
 from .sources import with_source
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from softmax_bottleneck.training.evaluate import How
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
+GO_WITH = {"answers": "bleu", "learning_rate decay epsilon": "dynamic", "window": "cache"}
+"""Options of one way of evaluation."""
 
 
 @click.command("presets", epilog=example("bottleneck presets 'ptb-*'"))
@@ -173,7 +176,26 @@ def _check_initial(preset: str | None, config: RunConfig) -> None:
         )
 
 
+def _before_opening(command: Command) -> Command:
+    """Refuse options that do not go together before the source is opened."""
+
+    @functools.wraps(command)
+    def checked(**options: Any) -> Any:
+        if options["dynamic"] and options["cache"]:
+            raise click.UsageError("give one of --dynamic and --cache")
+        if options["bleu"] and (options["dynamic"] or options["cache"]):
+            raise click.UsageError("--bleu goes with neither --dynamic nor --cache")
+        for names, with_option in GO_WITH.items():
+            given = [name for name in names.split() if options[name] is not None]
+            if given and not options[with_option]:
+                raise click.UsageError(f"--{given[0].replace('_', '-')} goes with --{with_option}")
+        return command(**options)
+
+    return cast(Command, checked)
+
+
 @click.command("eval", epilog=example("bottleneck eval demo/runs/mos --split valid"))
+@_before_opening
 @with_source(kind=False)
 @click.option("--dynamic", is_flag=True, help="Use dynamic evaluation: train on the text while it is scored.")
 @click.option(
@@ -212,12 +234,6 @@ def evaluate(
     The defaults of --dynamic and --cache are published settings: for mos those of Yang et al. (2018), for all other
     heads those of Krause et al. (2018) for AWD-LSTM, and for the cache those of AWD-LSTM's code.
     """
-    if dynamic and cache:
-        raise click.UsageError("give one of --dynamic and --cache")
-    if bleu and (dynamic or cache):
-        raise click.UsageError("--bleu goes with neither --dynamic nor --cache")
-    if answers is not None and not bleu:
-        raise click.UsageError("--answers goes with --bleu")
     from softmax_bottleneck.evaluation import perplexity, score_dialog
 
     changes = {name: value for name, value in settings.items() if value is not None}

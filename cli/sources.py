@@ -12,7 +12,7 @@ import rich_click as click
 from softmax_bottleneck.core.options import LAYER, OPENING, Opening
 from softmax_bottleneck.errors import SourceError
 
-from .options import Command, files, options_of, progress
+from .options import Command, files, options_of, progress, refused
 from .outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def with_source(
                 from softmax_bottleneck.measure import checkpoints
 
                 sources = [str(path) for folder in sources for path in checkpoints(folder)]
-            named = {source: source} if count == 1 else labelled(sources)
+            named = {source: source} if count == 1 else refused(labelled, sources)
             check_outputs(given, sources=named.values(), data=given["data"])
             options = {name: given.pop(name) for name in shown}
 
