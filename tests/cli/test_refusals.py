@@ -48,11 +48,6 @@ REFUSED = [
     ("eval demo/runs/mos --contexts 50 --dynamic", 1, "takes a whole split: leave out --contexts"),
     ("eval kn3:other --cache", 1, "cache evaluation takes a run"),
     ("eval demo/runs/mos --dynamic --cache", 2, "one of --dynamic and --cache"),
-    (
-        "eval demo/runs/mos --learning-rate 1",
-        1,
-        "--learning-rate does not apply to static evaluation, which takes no settings",
-    ),
     ("dump demo/runs/mos --out demo", 1, "does not hold a store"),
     ("spectrum demo/runs/mos --out f.gif", 1, "a figure ends in .png, .pdf, .svg; name it f.gif.png"),
     ("spectrum s.npz --contexts 3 --out o.png", 2, "contexts: saved results were measured before"),
