@@ -126,7 +126,7 @@ def test_every_page_opens_without_an_error(browser: Browser, address: str) -> No
 def test_search_finds_pages(browser: Browser, address: str, where: str) -> None:
     page, problems = _watched(browser)
     root = address if where == "server" else SITE.as_uri()
-    for query, expected in (("sigsoftmax", "api/heads.html"), ("torchrun", "clusters.html")):
+    for query, expected in (("sigsoftmax", "api/heads.html"), ("torchrun", "larger-than-memory.html")):
         page.goto(f"{root}/search.html?q={query}")
         page.wait_for_selector("#search-results li a", timeout=20_000)
         found = page.locator("#search-results li a").evaluate_all("links => links.map(link => link.href)")
