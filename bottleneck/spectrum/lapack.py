@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from scipy.linalg import cython_lapack
 from scipy.linalg.lapack import dsytrd, dsytrd_lwork
 
@@ -16,6 +17,17 @@ BAND = 48
 """Diagonals below the main one that the first stage leaves."""
 SMALLEST = 3000
 """Columns from which two stages are faster than one: a smaller matrix stays in cache."""
+
+
+def svd(matrix: Values) -> tuple[Values, Values, Values]:
+    """Return U, σ and Vᵀ, by divide and conquer or, where that does not converge, by QR iteration.
+
+    OpenBLAS's ``gesdd`` fails on a few graded matrices, such as 313 × 215 numbers of rank 67 whose last σ are roundoff.
+    """
+    try:
+        return tuple(np.linalg.svd(matrix, full_matrices=False))  # type: ignore[return-value]
+    except np.linalg.LinAlgError:
+        return scipy.linalg.svd(matrix, full_matrices=False, lapack_driver="gesvd")
 
 
 def call(name: str, *arguments: Any) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
 from ..core.json_file import Magnitude
+from .lapack import svd
 
 Rows = NDArray[np.float64]
 
@@ -120,7 +121,7 @@ def noise_floor(sample: Rows, *, largest: float = LARGEST) -> NoiseFloor | None:
     size = min(rows, columns)
     if not centered.any():
         return None
-    U, values, V = np.linalg.svd(centered, full_matrices=False)
+    U, values, V = svd(centered)
     random = np.random.default_rng(0)
     behind, last = np.arange(size), size - FEWEST
     norms = np.sqrt(rows - behind) + np.sqrt(columns - behind)  # of a random matrix, expected

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from ..spectrum.blocks import as_array, checked
+from ..spectrum.lapack import svd
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +55,7 @@ def distributions(values: Any, vocab: int) -> Floats:
 
 def largest_singular(X: Floats, d: int, *, rank: int | None = None) -> tuple[Floats, Floats, Floats]:
     """Return H (T, d) and W (M, d), whose H Wᵀ is the matrix nearest to X of rank d or ``rank``, and X's spectrum."""
-    U, values, V = np.linalg.svd(X, full_matrices=False)
+    U, values, V = svd(X)
     size = min(d, len(values) if rank is None else rank)
     H, W = np.zeros((X.shape[0], d)), np.zeros((X.shape[1], d))
     H[:, :size], W[:, :size] = U[:, :size] * values[:size], V[:size].T
@@ -63,6 +64,6 @@ def largest_singular(X: Floats, d: int, *, rank: int | None = None) -> tuple[Flo
 
 def independent_directions(X: Floats, size: float | None = None) -> tuple[Floats, Floats, Floats]:
     """Return the singular value decomposition of X without values up to ``size`` · ε, by default NumPy's tolerance."""
-    U, values, V = np.linalg.svd(X, full_matrices=False)
+    U, values, V = svd(X)
     used = values > EPS * (max(X.shape) * values[0] if size is None else size)
     return U[:, used], values[used], V[used]

@@ -44,6 +44,23 @@ def test_a_direction_of_a_few_entries_is_not_the_noise() -> None:
     assert_true(report.rank_centered, case.centered, case.steps)
 
 
+def test_divide_and_conquer_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does in OpenBLAS on this matrix, and wherever NumPy is told so."""
+    case = draw(401_913, LARGEST)
+    before = rank(case.matrix, **case.options)
+    assert_true(before.rank, case.rank, case.steps)
+    svd = np.linalg.svd
+
+    def failing(matrix: np.ndarray, *, full_matrices: bool = True, compute_uv: bool = True) -> object:
+        if compute_uv:
+            raise np.linalg.LinAlgError
+        return svd(matrix, compute_uv=False)
+
+    monkeypatch.setattr(np.linalg, "svd", failing)
+    after = rank(case.matrix, **case.options)
+    assert (after.rank.low, after.rank.high) == (before.rank.low, before.rank.high)
+
+
 def test_the_exact_rank_of_a_pipeline_is_that_of_its_exact_matrix() -> None:
     compared = 0
     for case in map(draw, range(200)):
