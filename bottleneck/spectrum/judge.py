@@ -18,6 +18,8 @@ DROP, WIDE = 30.0, 1e6
 which exceeds the roundoff that it estimates by a factor that grows with the matrix."""
 STRAY = 100.0
 """Times that errors which depend on each other may stand above the noise of independent ones."""
+OWN = 16 * EPS["float64"]
+"""Most that LAPACK's own roundoff adds to a singular value, relative to the largest."""
 GAP = 1.5
 """Least ratio of neighbouring singular values that no noise has."""
 CENTERED = 1 - 1e-9
@@ -69,7 +71,9 @@ def judge(
         _rank(spectrum, spectrum.values, eps, rule, norm=None, error=spectrum.error),
         _rank(spectrum, spectrum.centered, eps, rule, norm=norm, error=spectrum.centered_error),
         spectrum.values,
-        least=max(entry_roundoff(norm, eps.value), MARGIN * spectrum.error),
+        least=max(
+            entry_roundoff(norm, eps.value), MARGIN * spectrum.error, NOISE_FACTOR * eps.noise_norm(spectrum.shape)
+        ),
         hides=eps.rounding is not None and _norm(spectrum.centered) < CENTERED * norm,
     )
     if recorded is not None and recorded.value > eps.value:
@@ -187,17 +191,18 @@ def _coupled(
 
     The large mean of the raw matrix hides directions below its tolerance, so a raw rank does not limit the other.
     ``values`` are those of the raw matrix, a direction exceeds ``least``, and ``hides`` says whether noise coarser than
-    the precision may hide the direction that row-centring removes.
+    the precision may hide the direction that row-centring removes; roundoff may if one direction stands above it.
     """
     if not centered.determinate or raw.at_least:
         return Judgement(raw, centered)
     low, high = centered.value, min(centered.value + 1, values.size)
     if raw.value <= low and low < high:
         following = float(values[low + 1]) if low + 1 < values.size else 0.0
+        hides |= values[low] > max(GAP * following, OWN * float(values[0])) and following > 0
         if values[low] > max(least, DROP * following):  # a direction that the tolerance hides
             raw = _ended(raw, values, high) if high < values.size else replace(raw, value=high, low=high, high=high)
     if hides and raw.value == low < high and raw.determinate:
-        raw = replace(raw, high=high, determinate=False, doubt="noise may hide the direction of the rows' means")
+        raw = replace(raw, high=high, determinate=False, doubt="roundoff may hide the direction of the rows' means")
     elif raw.determinate and low <= raw.value <= high:
         return Judgement(raw, centered)
     value = min(max(raw.value, low), high)

@@ -24,7 +24,7 @@ relative error of that number when a probability was computed from its float32 l
 CUT, NEAR = 0.01, 1e-6
 """Share of a row's entries that lie at its lowest number, and the part of its spread by which they may miss it, after a
 truncation (top-k, top-p) or a floor; numbers of a continuous distribution lie there alone."""
-WHOLE_STEPS, CHANCE = 0.9, 1e-6
+WHOLE_STEPS, CHANCE = 0.9, 1e-3
 """Share of the smallest probabilities that must be whole steps of float32's subnormal numbers, and the largest
 probability that all of these are whole by chance."""
 HALF = 0.5
