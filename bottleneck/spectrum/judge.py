@@ -191,7 +191,8 @@ def _coupled(
 
     The large mean of the raw matrix hides directions below its tolerance, so a raw rank does not limit the other.
     ``values`` are those of the raw matrix, a direction exceeds ``least``, and ``hides`` says whether noise coarser than
-    the precision may hide the direction that row-centring removes; roundoff may if one direction stands above it.
+    the precision may hide the direction that row-centring removes. Roundoff may hide it where the first direction that
+    is not counted stands above all further ones.
     """
     if not centered.determinate or raw.at_least:
         return Judgement(raw, centered)

@@ -30,8 +30,6 @@ matrix itself."""
 COARSER = 16.0
 """Step of a rounding that is coarser than a type, in units of its eps times the entries: what computes in the type,
 such as log-softmax, adds errors of a few."""
-FILLED, EMPTY = 0.9, 0.02
-"""The singular value at this share of all is larger than this share of the noise's largest, if noise fills all."""
 LOOSE = 1.3
 """The same ratio to an estimate of that value from above, beyond which the residual cannot count as noise."""
 STEPS, BLOCK = 12, 6
@@ -202,8 +200,7 @@ def find_rounding(sample: Rows, *, eps: float) -> tuple[Rounding | None, NoiseFl
 def noise_of_difference(sample: Rows, *, size: float, eps: float) -> float:
     """Return the standard deviation of the noise that A − B shows, if it is coarser than their types; 0 for none.
 
-    What A and B share leaves with their difference, and their errors stay. Noise fills all directions, as the error of
-    a model of lower rank does not.
+    What A and B share leaves with their difference, and their errors stay.
 
     Args:
         sample: (n, m) finite entries of A − B.
@@ -215,10 +212,7 @@ def noise_of_difference(sample: Rows, *, size: float, eps: float) -> float:
     floor = noise_floor(varied, largest=max(LARGEST, size * 2.0**-7 / scale)) if scale else None
     if floor is None or math.sqrt(12) * floor.deviation <= COARSER * eps * size:
         return 0.0
-    centered = varied - varied.mean(1, keepdims=True)
-    values = np.linalg.svd(centered - centered.mean(0), compute_uv=False)
-    filled = values[int(FILLED * (min(varied.shape) - 1))]
-    return floor.deviation if filled > EMPTY * values[floor.directions] else 0.0
+    return floor.deviation
 
 
 def different(rows: Rows) -> NDArray[np.bool_]:

@@ -165,6 +165,15 @@ def test_a_rounding_before_normalization_hides_the_rank_of_a_difference(dtype: s
     assert (rank.low, rank.high) == ((3, 3) if dtype == "float32" else (3, 150))
 
 
+def test_the_error_of_an_output_layer_is_not_taken_for_noise() -> None:
+    rng = np.random.default_rng(5)
+    hidden, weight = rng.standard_normal((150, 100)), rng.standard_normal((200, 100))
+    step = np.abs(weight).max(1, keepdims=True) / 127
+    single = (normalized(hidden @ W.T).astype("float32") for W in (weight, np.rint(weight / step) * step))
+    rank = compare(*single).difference.rank
+    assert (rank.low, rank.high) == (100, 100)
+
+
 def test_llama_cpp_definitions() -> None:
     """Its loop of tools/perplexity/perplexity.cpp, term by term."""
     rng = np.random.default_rng(3)
