@@ -115,7 +115,7 @@ def in_turn(
     times: dict[str, list[float]] = {name: [] for name in cases}
     results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in cases}
     multiprocessing.set_forkserver_preload(["torch", "softmax_bottleneck.bench", *imports])
-    context = multiprocessing.get_context("forkserver")
+    context, others = multiprocessing.get_context("forkserver"), multiprocessing.active_children()
     workers = {name: ProcessPoolExecutor(1, context, initializer=_begin) for name in cases}
 
     def ask(name: str, question: Callable[..., Any], *arguments: Any) -> Any:
@@ -140,7 +140,8 @@ def in_turn(
         memory = {name: ask(name, _memory) for name in cases}
     finally:
         for child in multiprocessing.active_children():
-            child.kill()
+            if child not in others:  # a case that still runs when another failed, or after an interrupt
+                child.kill()
         for worker in workers.values():
             worker.shutdown()
     return {
