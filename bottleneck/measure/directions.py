@@ -53,7 +53,10 @@ class Directions(Result):
     rank: RankEstimate
     rank_centered: RankEstimate
     mean_cosine: float
-    """Mean cosine of pairs of different vectors, a measure of anisotropy (Ethayarajh 2019, §3.2)."""
+    """Mean cosine of pairs of different vectors, a measure of anisotropy (Ethayarajh 2019, §3.2); vectors of zeros,
+    which have no direction, are left out."""
+    zeros: int
+    """Number of vectors of zeros."""
     frobenius_relative_error: float
     """The certificate: relative difference of Σσ² and the sum of the squared entries; see `Spectrum`."""
 
@@ -71,6 +74,7 @@ class Directions(Result):
             "stable_rank": stable_rank(self.values),
             "directions_for_energy": {f"{share:g}": self.energy(share) for share in SHARES},
             "mean_cosine": self.mean_cosine,
+            "zeros": self.zeros,
             "frobenius_relative_error": self.frobenius_relative_error,
             "singular_values": self.values.tolist(),
             "singular_values_centered": self.centered.tolist(),
@@ -84,8 +88,13 @@ class Directions(Result):
             ("rank", f"{self.rank}, with their mean subtracted {self.rank_centered}"),
             ("energy Σσ²", f"{energy} directions"),
             ("entropy, stable rank", f"{entropy_rank(self.values):.1f}, {stable_rank(self.values):.2f}"),
-            ("mean cosine", f"{self.mean_cosine:.3f}"),
+            ("mean cosine", self.cosine),
         ]
+
+    @property
+    def cosine(self) -> str:
+        """The mean cosine as text, and which vectors it leaves out."""
+        return f"{self.mean_cosine:.3f}{f' without {self.zeros:,} of zeros' if self.zeros else ''}"
 
     def one_line(self) -> str:
         """Return one line for people."""
@@ -143,7 +152,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
         MatrixError: without any vectors, or for numbers that are not finite.
     """
     method: VectorGram | None = None
-    units, count = torch.zeros(()), 0
+    units, count, zeros = torch.zeros(()), 0, 0
     with full_precision():
         for block in blocks:
             rows = exact(_tensor(block))
@@ -155,11 +164,12 @@ def directions(blocks: Iterable[Any]) -> Directions:
             method = method or VectorGram(rows.shape[1], arithmetic=arithmetic_for(rows.device))
             method.update(rows)
             units = units.to(rows) + torch.where(lengths > 0, 1 / lengths, 0.0) @ rows
-            count += len(rows)
+            count, zeros = count + len(rows), zeros + int((lengths == 0).sum())
         if not count or method is None:
             raise MatrixError("directions need vectors: give at least one block of rows")
         spectrum = method.finish()
-        cosine = float((units @ units - count) / (count * (count - 1))) if count > 1 else 1.0
+        some = count - zeros
+        cosine = float((units @ units - some) / (some * (some - 1))) if some > 1 else 1.0
     shape, (values, centered) = (count, method.columns), (spectrum.values, spectrum.centered)
     return Directions(
         shape,
@@ -171,6 +181,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
             centered, shape=shape, eps="float32", floor=tolerance(values[0], shape, EPS["float32"], "press")
         ),
         cosine,
+        zeros,
         spectrum.frobenius_relative_error,
     )
 

@@ -74,16 +74,22 @@ class GradientReport(Result):
     """1 − kept."""
     kept_energy: float
     """‖ΠG‖²_F / ‖G‖²_F."""
+    outside: float
+    """‖G − ΠG‖_F / ‖G‖_F = √(1 − kept_energy), the norm of the part that is lost."""
     random_kept: float
     """√(directions / M): the root mean square of ‖Πx‖ / ‖x‖ for a direction x drawn uniformly from R^M."""
     random_kept_energy: float
     """directions / M, the mean of ‖Πx‖² / ‖x‖²."""
+    random_outside: float
+    """√(1 − directions / M), the norm of x − Πx over that of x."""
     ratio: float
     """kept / random_kept."""
     mean_kept: float
     """Mean over the contexts of ‖Πg‖ / ‖g‖, which counts each context alike."""
     mean_kept_energy: float
     """Mean over the contexts of ‖Πg‖² / ‖g‖²."""
+    mean_outside: float
+    """Mean over the contexts of ‖g − Πg‖ / ‖g‖."""
     batch: int
     """Number of contexts in ``batch_rank``: the first of those used."""
     batch_rank: RankEstimate
@@ -96,13 +102,14 @@ class GradientReport(Result):
     def rows(self) -> list[tuple[str, str]]:
         """Return the result as pairs of label and text."""
         used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
+        passed = f"{_percent(self.kept)} of the gradient's norm reaches the hidden states"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
         return [
-            ("gradient kept", f"{_percent(self.kept)} of its norm, {_percent(self.kept_energy)} of its squared norm"),
-            ("random direction", f"{_percent(self.random_kept)} and {_percent(self.random_kept_energy)}"),
-            ("gradient over random", f"{self.ratio:.2f} times the norm, {self.ratio**2:.2f} times the squared norm"),
-            ("mean over contexts", f"{_percent(self.mean_kept)} and {_percent(self.mean_kept_energy)}"),
+            ("verdict", f"{passed}, {self.ratio:.2f} times what W keeps of a random direction"),
+            ("gradient kept", _three(self.kept, self.kept_energy, self.outside)),
+            ("random direction", _three(self.random_kept, self.random_kept_energy, self.random_outside)),
+            ("mean over contexts", _three(self.mean_kept, self.mean_kept_energy, self.mean_outside)),
             ("rank of the gradient", f"{self.batch_rank} in {self.batch:,} contexts; {self.directions:,} can pass"),
             ("matrix", f"{used} × {self.vocab:,} tokens"),
             ("projection", f"onto {onto}, less their means: {self.directions:,} directions"),
@@ -113,7 +120,12 @@ class GradientReport(Result):
                 )
                 for band in self.bands
             ),
+            ("next", "bottleneck need measures how many of these dimensions a text needs"),
         ]
+
+
+def _three(kept: float, energy: float, outside: float) -> str:
+    return f"{_percent(kept)} of its norm, {_percent(energy)} of its squared norm; outside {_percent(outside)}"
 
 
 def _percent(share: float) -> str:
@@ -132,7 +144,7 @@ def gradient(
     columns have mean zero. The part of G orthogonal to these columns is lost. With Q an orthonormal basis of the
     columns of C,
 
-    .. math:: \frac{\|G Q\|_F}{\|G\|_F}, \quad Q = C R^{-1}, \quad R^⊤R = C^⊤C
+    .. math:: \frac{\|G Q\|_F}{\|G\|_F}, \quad \frac{\|G - G Q Q^⊤\|_F}{\|G\|_F}, \quad Q = C R^{-1}, \quad R^⊤R = C^⊤C
 
     R is the Cholesky factor; if C does not have full rank in float64, the eigenvectors of CᵀC replace it. G is computed
     block by block. If the output layer is not log-linear, Q spans the columns of (I − 11ᵀ/M) J instead, where
@@ -195,11 +207,14 @@ def gradient(
         kept=kept,
         lost=1 - kept,
         kept_energy=kept**2,
+        outside=math.sqrt(1 - kept**2),
         random_kept=math.sqrt(random_energy),
         random_kept_energy=random_energy,
+        random_outside=math.sqrt(1 - random_energy),
         ratio=kept / math.sqrt(random_energy) if directions else 1.0,
         mean_kept=float(np.sqrt(shares).mean()),
         mean_kept_energy=float(shares.mean()),
+        mean_outside=float(np.sqrt(1 - shares).mean()),
         batch=len(batch),
         batch_rank=numerical_rank(sigma, shape=(len(batch), opened.shape[1]), eps="float32"),
         bands=tuple(_bands(targets, used, whole, projected)),

@@ -100,42 +100,60 @@ class HeadReport(Result):
         found, weight, bound = self.rows_found, self.weight, self.bound
         tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
         limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
-        grouped = [*chain(*found.duplicates)]
         layer = f"{self.source['path']} ({self.source['head']}): {vocab:,} tokens × {size:,}, {self.stored}{tied}"
+        verdict = (
+            f"W has rank {weight.rank}{'' if bound.raw is None else f', so that of log P is at most {bound.raw:,}'}; "
+            f"{len(found.never_trained):,} of {vocab:,} rows look never trained"
+        )
         norms = f"norm {found.mean_norm:.4g}, the rows' median {found.median_norm:.4g}"
         return [
+            ("verdict", verdict),
             ("output layer", f"{layer}, {'with a bias' if self.has_bias else 'without bias'}"),
             ("bound", limit),
             ("rank of W", f"{weight.rank}, with the mean row subtracted {weight.rank_centered}"),
             ("spectrum", _line(weight.values, self.power_laws[0])),
             ("mean subtracted", _line(weight.centered, self.power_laws[1])),
-            ("mean row", f"{norms}; mean cosine of two rows {weight.mean_cosine:.3f}"),
+            ("mean row", f"{norms}; mean cosine of two rows {weight.cosine}"),
             ("never trained", self._never_trained()),
             ("rows of zeros", self._listed(found.zero)),
-            ("equal rows", f"{self._listed(grouped)}{f'; in {len(found.duplicates):,} groups' if grouped else ''}"),
-            ("unusual norms", self._listed(found.outliers)),
+            ("equal rows", self._equal()),
+            ("unusual norms", self._norms()),
             ("argmax", self._argmax()),
+            ("next", "bottleneck argmaxable decides each token; bottleneck need, how many dimensions a text needs"),
         ]
 
     def _never_trained(self) -> str:
         found = self.rows_found
         start = f"{len(found.known_unused):,} rows known to be unused" if found.known_unused else ""
         reasons = {
-            "equal to others": found.equal,
+            "equal to others": () if found.quantized else found.equal,
             f"alike {start or 'rows of small norm'}": found.alike,
             f"like random rows, as {start or 'rows of small norm'}": found.initial,
         }
         because = [f"{len(ids):,} {why}" for why, ids in reasons.items() if ids]
         return f"{self._listed(found.never_trained)}{'; ' if because or start else ''}{', '.join(because) or start}"
 
+    def _equal(self) -> str:
+        found = self.rows_found
+        tokens = found.equal if found.quantized else [*chain(*found.duplicates)]
+        groups = f"; {len(found.duplicates):,} groups of rows without any difference" if tokens else ""
+        why = "; W is quantized, which makes close rows equal: only W before it could show that they were never trained"
+        return f"{self._listed(tokens)}{groups}{why if tokens and found.quantized else ''}"
+
+    def _norms(self) -> str:
+        found = self.rows_found
+        groups = (
+            f"; {count:,} rows have norms about {norm / found.median_norm:.2g} times the median: more than a few rows "
+            "that were never trained, so a property of W"
+            for count, norm in found.groups
+        )
+        return "".join([self._listed(found.outliers), *groups])
+
     def _argmax(self) -> str:
         found = self.rows_found
         never = sum(map(len, found.duplicates)) if not self.has_bias else 0
         equal = f"; the {never:,} with equal rows are never the only one" if never else ""
-        return (
-            f"{found.argmaxable:,} of the {found.tried:,} tokens tried can be it{equal}; bottleneck argmaxable decides "
-            "all"
-        )
+        return f"at least {found.argmaxable:,} of {found.tried:,} tokens can be it, by one context vector each{equal}"
 
     def _listed(self, tokens: Sequence[int]) -> str:
         if not tokens:
@@ -172,11 +190,12 @@ def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
     layer = output_weights(source, **options)
     M = len(layer.weight)
     padding = () if layer.own_tokens is None else range(layer.own_tokens, M)
-    unused = [token for token in layer.unused if token < M]
+    unused = [*padding, *(token for token in layer.unused if token < M)]
     weight = directions(layer.weight.split(ROWS))
     with torch.no_grad():
-        found = head_rows(layer.weight, layer.bias, known_unused=[*padding, *unused], roundoff=_roundoff(layer.stored))
-    tokens = {*chain(found.zero, found.never_trained, found.outliers, *found.duplicates)}
+        eps, quantized = _roundoff(layer.stored)
+        found = head_rows(layer.weight, layer.bias, known_unused=unused, roundoff=eps, quantized=quantized)
+    tokens = {*chain(found.zero, found.equal, found.never_trained, found.outliers)}
     named = sorted(token for token in tokens if layer.own_tokens is None or token < layer.own_tokens)
     return HeadReport(
         source=layer.source,
@@ -231,11 +250,11 @@ def argmaxable(
     return replace(report, source=layer.source, padding=padding, seconds=round(time.monotonic() - started, 3))
 
 
-def _roundoff(stored: str) -> float:
-    """Return the relative roundoff of a type: one step of the largest number in a block, for quantized ones."""
+def _roundoff(stored: str) -> tuple[float, bool]:
+    """Return the relative roundoff of a type, and whether it is a quantized one: one step of the largest in a block."""
     types = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-    bits = re.search(r"Q(\d)", stored)
-    return 2.0 ** (1 - int(bits[1])) if bits else EPS.get(types.get(stored, stored), EPS["bfloat16"])
+    eps, bits = EPS.get(types.get(stored, stored)), re.search(r"Q(\d)", stored)
+    return eps or (2.0 ** (1 - int(bits[1])) if bits else EPS["bfloat16"]), eps is None
 
 
 def _law(values: NDArray[Any], rank: RankEstimate) -> PowerLaw | None:

@@ -30,6 +30,12 @@ GROUPS = 64
 APART = 9
 """Fewest rows at one end of the norms that the widest gap can set apart. Spacings from an end are E_k / k with E_k
 exponential (Rényi 1953), so the widest is the 9th or a later one, at either end, with less than LEVEL."""
+MOST = 0.1
+"""Largest share of a vocabulary that W alone calls unusual or never trained: ten times the share of about 1 % up to
+which Land and Bartolo (2024) find such tokens. A larger group is a property of W."""
+STEPS, SHARED = 256, 32
+"""Most steps of the grid of a row that was quantized, to 8 bits or fewer, and the first entries that are looked at: in
+common formats 32 or more share a scale."""
 PRODUCTS = 5e10
 """Multiplications spent on a sample of tokens that may be the argmax: seconds."""
 
@@ -45,8 +51,11 @@ class HeadRows:
     """Rows of zeros."""
     duplicates: tuple[tuple[int, ...], ...]
     """Groups of equal rows, those of zeros left out. With equal biases none of a group is ever strictly the argmax."""
+    quantized: bool
+    """Whether W was quantized: rows that are equal since then need not have been equal when W was trained."""
     equal: tuple[int, ...]
-    """Never trained: rows of these groups, and rows equal to them up to the roundoff of W's type."""
+    """Rows of these groups, and rows equal to them up to the roundoff of W's type; never trained, but in a quantized W.
+    """
     alike: tuple[int, ...]
     """Never trained: rows alike the rows that were started from."""
     initial: tuple[int, ...]
@@ -60,6 +69,8 @@ class HeadRows:
     """Median cosine of the rows that were started from, each to the mean of the others; ``None`` without such rows."""
     outliers: tuple[int, ...]
     """Other rows whose norm stands out."""
+    groups: tuple[tuple[int, float], ...]
+    """Number and median norm of rows that stand out together and are too many (`MOST`) to be unusual."""
     median_norm: float
     """Median norm of the rows."""
     mean_norm: float
@@ -72,7 +83,7 @@ class HeadRows:
     @property
     def never_trained(self) -> tuple[int, ...]:
         """Rows that look never trained, for any of the three reasons."""
-        return tuple(sorted({*self.equal, *self.alike, *self.initial}))
+        return tuple(sorted({*(() if self.quantized else self.equal), *self.alike, *self.initial}))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -80,17 +91,25 @@ class HeadRows:
 
 
 def head_rows(
-    weight: Tensor, bias: Tensor | None = None, *, known_unused: Sequence[int] = (), roundoff: float = EPS["float32"]
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    known_unused: Sequence[int] = (),
+    roundoff: float = EPS["float32"],
+    quantized: bool = False,
 ) -> HeadRows:
-    r"""Find the rows of W, (M, d), that stand out; in blocks, in float64. No threshold is tuned.
+    r"""Find the rows of W, (M, d), that stand out; in blocks, in float64.
 
     **Norms.** The cube root of a squared norm is close to normal for Gaussian rows (Wilson and Hilferty 1931). A norm
     stands out if it is further from the median than M draws of a normal variable get, with probability 1 − `LEVEL`. The
     standard deviation on either side is that of the central half or of the central 95 % of the rows, the larger one,
-    without the rows, at least `APART`, that the widest gap between the norms on this side sets apart.
+    without the rows, at least `APART`, that the widest gap between the norms on this side sets apart. More rows than a
+    share `MOST` are a group of another size, and neither unusual nor, without rows known to be unused, never trained.
 
     **Never trained, equal.** Equal rows have equal logits and no bias tells them apart, so their gradients differ as
-    soon as one of their tokens is a target: rows that are equal were not trained since they became so.
+    soon as one of their tokens is a target: rows that are equal were not trained since they became so. Quantization
+    makes rows equal that were only close: of a quantized W they count as equal, and only the W before it could prove
+    more.
 
     **Never trained, alike.** Land and Bartolo (2024, arXiv 2405.05417) compare rows with the mean u of rows known to be
     unused, less the mean of W. The rows to start from are those, or, if fewer than two are known, the rows of unusually
@@ -108,11 +127,15 @@ def head_rows(
         bias: b, (M,).
         known_unused: ids of rows that are known to be unused.
         roundoff: relative roundoff of W's type in its file, up to which rows are equal.
+        quantized: whether W's type is a quantized one; a W whose equal rows lie on a grid of 8 bits was quantized, too.
     """
     weight, (M, d) = weight.cpu(), weight.shape
     norms, total, groups = _sums(weight)
     zero, mean, limit = norms == 0, total / M, float(-ndtri(LEVEL / (2 * M)))
     scores = _scores(norms, ~zero)
+    sizes = [side for side in (scores < -limit, scores > limit) if side.sum() > MOST * M]
+    for side in sizes:
+        scores[side] = 0
     repeated = [ids for ids in groups if len(ids) > 1 and not zero[ids[0]]]
     known = np.array(sorted({*known_unused}), dtype=np.int64)
     start = known[~zero[known]]
@@ -139,12 +162,17 @@ def head_rows(
             initial = (norms ** (2 / 3) >= low) & (norms ** (2 / 3) <= high)
             initial &= _tangents(abs(to_others)) >= np.cbrt(1 / betainccinv(0.5, (d - 1) / 2, LEVEL / M) - 1)
             initial &= initial.sum() > 1
+        for same in (alike, initial):
+            if len(known) < 2 and same.sum() > MOST * M:
+                sizes.append(same.copy())
+                same[:] = False
     odd = (abs(scores) > limit) & ~(zero | equal | alike | initial)
     tried, argmaxable = _tried(weight, bias, mean, float(norms.max()))
     ids = [tuple(np.flatnonzero(mask).tolist()) for mask in (zero, equal, alike, initial, odd)]
     return HeadRows(
         zero=ids[0],
         duplicates=tuple(map(tuple, repeated)),
+        quantized=quantized or _on_a_grid(weight[equal]),
         equal=ids[1],
         alike=ids[2],
         initial=ids[3],
@@ -152,6 +180,7 @@ def head_rows(
         cosines=tuple(cosines[alike].tolist()),
         median_cosine=middle,
         outliers=ids[4],
+        groups=tuple((int(side.sum()), float(np.median(norms[side]))) for side in sizes),
         median_norm=float(np.median(norms)),
         mean_norm=float(mean.norm()),
         tried=tried,
@@ -173,6 +202,16 @@ def _sums(weight: Tensor) -> tuple[Floats, Tensor, list[list[int]]]:
         for place, row in enumerate(np.ascontiguousarray(rows.numpy() + 0.0)):  # −0 is 0
             groups[hashlib.blake2b(row.data, digest_size=16).digest()].append(start + place)
     return norms, total, [*groups.values()]
+
+
+def _on_a_grid(rows: Tensor) -> bool:
+    """Return whether most rows hold whole multiples of one number, as after a quantization to 8 bits."""
+    parts = rows[:, :SHARED].double().abs()
+    gaps = torch.cat([torch.zeros(len(parts), 1).double(), parts], 1).sort(1).values.diff(dim=1)
+    step = torch.where(gaps > 1e-3 * parts.amax(1, keepdim=True) / STEPS, gaps, torch.inf).amin(1, keepdim=True)
+    steps = parts / step
+    whole = ((steps - steps.round()).abs() < 0.01).all(1) & (steps.amax(1) < STEPS)
+    return bool(2 * whole.sum() > len(rows))
 
 
 def _scores(norms: Floats, counted: Mask) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -24,12 +24,14 @@ from ..heads.scores import Scores
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..sources import open_source
-from ..spectrum import EPS
 from .directions import ROWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LEAST = 1e-9
+"""Smallest singular value of scaled hidden states, over the largest, below which a direction counts as not there. Other
+texts may have it, and the model of all d dimensions then errs by float64's roundoff over this."""
 KEPT = 0.99
 """Share of the distribution, and of the perplexity, that the printed sentence asks for."""
 FITS = {"other_text": "fitted on another text", "same_text": "fitted on this text itself"}
@@ -150,11 +152,12 @@ def need(
     With H the context vectors of some contexts, (T, d), and C = W − 1w̄ᵀ the output embeddings less their mean row, the
     row-centred logits are H Cᵀ. The nearest of rank r are H Π_r Cᵀ (Eckart and Young), with
 
-    .. math:: Π_r = S^{-1} E_r E_r^⊤ S, \quad S^2 = H^⊤H, \quad S C^⊤C S = E Λ E^⊤
+    .. math:: Π_r = R^{-1} E_r E_r^⊤ R, \quad H = Q R, \quad R C^⊤C R^⊤ = E Λ E^⊤
 
-    so no T × M matrix is decomposed, and C Π_rᵀ is also the one matrix of rank r that is best for these contexts. It is
-    fitted on the first half of the contexts and on the second half, and measured on the second half both times, in
-    blocks. A bias, and with a soft cap or another function of the logits their mean, is kept beside the r dimensions.
+    with R triangular, so no T × M matrix is decomposed, and C Π_rᵀ is also the one matrix of rank r that is best for
+    these contexts. It is fitted on the first half of the contexts and on the second half, and measured on the second
+    half both times, in blocks. A bias, and with a soft cap or another function of the logits their mean, is kept beside
+    the r dimensions.
 
     Args:
         source: a model as for `rank` whose head has one set of logits; each half needs some contexts.
@@ -204,9 +207,8 @@ def _curves(
     measured = halves[1]
     weight = source.head.weight.detach()
     mean = sum((exact(rows).sum(0) for rows in weight.split(ROWS)), torch.zeros(())) / len(weight)
-    centered = (exact(rows) - mean for rows in weight.split(ROWS))
-    gram = sum((rows.T @ rows for rows in centered), torch.zeros(()))
-    bases = [_basis(source, contexts, gram, mean) for contexts in halves]
+    triangle = _triangle(exact(rows) - mean for rows in weight.split(ROWS))
+    bases = [_basis(source, contexts, triangle, mean) for contexts in halves]
     targets = None if source.targets is None else torch.from_numpy(source.targets).to(weight.device)
     sums = torch.zeros(len(halves), len(ranks), 4, dtype=torch.float64)
     loss = 0.0
@@ -238,21 +240,33 @@ def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tenso
     return zip(ranges, source.hidden(ranges), strict=True)
 
 
-def _basis(source: ModelOnText, contexts: range, gram: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Return S⁻¹ E, (d, d), and C S E, (M, d): the first r columns give the row-centred logits of rank r."""
-    moment = torch.zeros_like(gram)
-    for _, hidden in _hidden(source, contexts):
-        vectors = exact(source.head.scores(hidden).factors[0].contexts.squeeze(-2))
-        moment += vectors.T @ vectors
-    values, vectors = torch.linalg.eigh(moment)
+def _triangle(blocks: Iterable[Tensor]) -> Tensor:
+    """Return R, (d, d), of a QR factorization of blocks of rows; their Gram matrix would lose half of the digits."""
+    triangle = torch.empty(0)
+    for rows in blocks:
+        triangle = torch.linalg.qr(torch.cat([triangle.to(rows).reshape(-1, rows.shape[1]), rows]), mode="r").R
+    missing = triangle.shape[1] - len(triangle)
+    return torch.nn.functional.pad(triangle, (0, 0, 0, missing))
+
+
+def _basis(source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Return R⁻¹ E, (d, d), and C Rᵀ E, (M, d): the first r columns give the row-centred logits of rank r.
+
+    The columns of R are scaled, because the size of a dimension of H says nothing beside that of W. ``of_weight`` is
+    the triangle of C.
+    """
+    vectors = (source.head.scores(hidden).factors[0].contexts.squeeze(-2) for _, hidden in _hidden(source, contexts))
+    triangle = _triangle(exact(rows) for rows in vectors)
+    scale = torch.linalg.vector_norm(triangle, dim=0)
+    scale = torch.where(scale > 0, scale, 1.0)
+    left, values, right = torch.linalg.svd(triangle / scale)
     # Directions that no context has: they come last, and make r = d the model itself on every text.
-    least = max(float(values[-1]) * len(values) * EPS["float64"], torch.finfo(torch.float64).tiny)
-    roots = values.clamp_min(least).sqrt()
-    root, inverse = (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
-    directions = torch.linalg.eigh(root @ gram @ root)[1].flip(1)
+    values = values.clamp_min(max(LEAST * float(values[0]), torch.finfo(torch.float64).tiny))
+    root, inverse = (left * values) @ right * scale, right.T / scale[:, None] / values @ left.T
+    directions = torch.linalg.svd(root @ of_weight.T)[0]
     weight = source.head.weight.detach()
-    right = torch.cat([((exact(rows) - mean) @ (root @ directions)).to(weight) for rows in weight.split(ROWS)])
-    return inverse @ directions, right
+    found = torch.cat([((exact(rows) - mean) @ (root.T @ directions)).to(weight) for rows in weight.split(ROWS)])
+    return inverse @ directions, found
 
 
 def _reduced_log_probs(

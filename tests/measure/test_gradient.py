@@ -85,6 +85,8 @@ def test_every_token_once_at_uniform_probabilities(d: int, M: int, repeatable: N
     assert found.mean_kept_energy == pytest.approx(d / (M - 1), rel=1e-12)
     assert found.mean_kept < found.kept
     assert (found.random_kept, found.random_kept_energy) == (pytest.approx(np.sqrt(d / M)), d / M)
+    assert found.outside == pytest.approx(np.sqrt(1 - d / (M - 1)), rel=1e-12)
+    assert f"outside {100 * np.sqrt(1 - d / M):.2f} %" in str(found)
     assert found.ratio == pytest.approx(np.sqrt(M / (M - 1)), rel=1e-5)
     assert (found.batch, found.batch_rank.value, found.batch_rank.determinate) == (M, M - 1, True)
     assert f"{M - 1} in {M} contexts; {d} can pass" in str(found)
@@ -108,6 +110,12 @@ def test_bands_means_and_batch(runs: dict[str, Path]) -> None:
     kept = through(G, source.head.weight.detach().double().numpy())
     shares = (kept**2).sum(1) / (G**2).sum(1)
     assert found.mean_kept_energy == pytest.approx(shares.mean(), rel=1e-9)
+    W = source.head.weight.detach().double().numpy()
+    U = np.linalg.svd(W - W.mean(0), full_matrices=False)[0]
+    outside = G - G @ U @ U.T
+    assert found.outside == pytest.approx(np.linalg.norm(outside) / np.linalg.norm(G), rel=1e-9)
+    each = np.linalg.norm(outside, axis=1) / np.linalg.norm(G, axis=1)
+    assert found.mean_outside == pytest.approx(each.mean(), rel=1e-9)
     assert found.mean_kept == pytest.approx(np.sqrt(shares).mean(), rel=1e-9)
     times = np.bincount(source.targets)[source.targets]
     assert sum(band.contexts for band in found.bands) == len(G)

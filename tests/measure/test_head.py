@@ -68,16 +68,26 @@ def test_planted_rows_are_found_and_no_others(kind: str, known: int, mean: float
 
 
 @pytest.mark.usefixtures("repeatable")
-@pytest.mark.parametrize("count", [0, 100, 800])
-@pytest.mark.parametrize(("size", "role"), [(0.05, "never_trained"), (20.0, "outliers")])
+@pytest.mark.parametrize("count", [0, 100, 400, 1000])
+@pytest.mark.parametrize(("size", "role"), [(0.05, "never_trained"), (20.0, "outliers"), (0.3, "never_trained")])
 def test_rows_of_another_size_are_found_if_there_are_any(count: int, size: float, role: str) -> None:
+    """A tenth of a vocabulary or less can be unusual; what is more is how W is."""
     W = torch.randn(M, d) * torch.arange(1, d + 1) ** -0.4 + 0.3 * torch.randn(d)
     place = torch.randperm(M)[:count]
-    W[place] = size * torch.randn(count, d)
-    found = head_rows(W)
-    assert {name: getattr(found, name) for name in ("never_trained", "zero", "duplicates", "outliers")} == {
-        "never_trained": (), "zero": (), "duplicates": (), "outliers": (), role: tuple(sorted(place.tolist()))
-    }  # fmt: skip
+    W[place] = size * (W[place] if size == 0.3 else torch.randn(count, d))
+    report = sb.head(W)
+    found, expected = report.rows_found, {"never_trained": (), "zero": (), "duplicates": (), "outliers": ()}
+    if count <= M / 10:
+        expected[role] = tuple(sorted(place.tolist()))
+        assert (found.groups, "a property of W" in str(report)) == ((), False)
+    else:
+        (group,) = found.groups
+        assert group[0] == pytest.approx(count, rel=0.02)  # norms that may belong to either are few
+        if count < M / 2:  # of two halves either is a group
+            share = float(W[place].double().norm(dim=1).median()) / found.median_norm
+            assert f" rows have norms about {share:.2g} times the median" in str(report)
+    if size != 0.3 or count > M / 10:
+        assert {name: getattr(found, name) for name in expected} == expected
 
 
 def test_all_equal_rows_and_many_pairs_are_never_trained() -> None:
@@ -94,6 +104,21 @@ def test_rows_that_differ_by_their_rounding_are_equal() -> None:
     W[place["never"][1]] = W[place["never"][0]]
     assert set(place["never"]) <= set(head_rows(W, roundoff=2**-8).equal)
     assert set(head_rows(W).equal) == {*place["never"][:2], *place["equal"]}
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "4 bits in groups"])
+def test_equal_rows_of_a_quantized_layer_may_have_been_trained(kind: str) -> None:
+    W, place = planted("drifted")
+    W[place["equal"][1:], W[place["equal"][0]].abs().argmin()] *= 1.02  # close, and trained
+    levels, groups = {"int8": (127, W), "4 bits in groups": (7, W.view(-1, 32))}.get(kind, (0, W))
+    step = groups.abs().amax(1, keepdim=True).clamp(min=1e-9) / max(levels, 1)
+    W = ((groups / step).round() * step).reshape(M, d) if levels else W.to(getattr(torch, kind)).float()
+    report = sb.head(W)
+    found = report.rows_found
+    assert (found.quantized, "only W before it could show" in str(report)) == (levels > 0, levels > 0)
+    assert set(found.equal) >= set(place["equal"] if levels else place["equal"][1:])
+    assert set(place["equal"][1:]) <= set(found.never_trained) or levels
+    assert not set(place["equal"]) & set(found.never_trained) or not levels
 
 
 def test_tokens_proved_argmaxable_are_so() -> None:
@@ -125,6 +150,9 @@ def test_the_numbers_are_those_of_numpy() -> None:
     assert values["weight"]["frobenius_relative_error"] < 1e-12
     assert (values["vocab"], values["embedding_size"], values["bound"]["raw"]) == (300, 12, 13)
     assert report.weight.rank.value == report.weight.rank_centered.value == 12
+    zeros = sb.head(np.vstack([W, np.zeros((90, 12))]))
+    assert zeros.weight.mean_cosine == pytest.approx(report.weight.mean_cosine)
+    assert " without 90 of zeros" in str(zeros)
     assert report.to_frame()["rank"].item() == 12
     assert "never trained  none" in str(report)
 

@@ -17,13 +17,21 @@ T, M, d = 120, 60, 6
 HALF = T // 2
 
 
-def model(rank: int = d, *, bias: bool = False, seed: int = 0) -> tuple[torch.nn.Linear, dict[str, Any]]:
-    """Return an output layer in float64 with W of a given rank, and hidden states of unequal directions."""
+def model(
+    rank: int = d, *, bias: bool = False, seed: int = 0, decades: float = 0, rotated: bool = False
+) -> tuple[torch.nn.Linear, dict[str, Any]]:
+    """Return an output layer in float64 with W of a given rank, and hidden states of unequal directions.
+
+    Sizes of the features that span decades in H, and as many in W, leave the logits as they are.
+    """
     rng = np.random.default_rng(seed)
     layer = torch.nn.Linear(d, M, bias=bias, dtype=torch.float64)
-    layer.weight.data = torch.from_numpy(rng.standard_normal((M, rank)) @ rng.standard_normal((rank, d)) + 1)
+    weight = rng.standard_normal((M, rank)) @ rng.standard_normal((rank, d)) + 1
     hidden = (rng.standard_normal((T, d)) + 0.5) * np.arange(1, d + 1) ** -0.8
-    return layer, {"hidden": torch.from_numpy(hidden), "targets": rng.integers(0, M, T)}
+    scale, turn = np.logspace(0, -decades, d), np.linalg.qr(rng.standard_normal((d, d)))[0] if rotated else np.eye(d)
+    targets = rng.integers(0, M, T)
+    layer.weight.data, hidden = torch.from_numpy(weight / scale @ turn), hidden * scale @ turn
+    return layer, {"hidden": torch.from_numpy(hidden), "targets": targets}
 
 
 def distances(logits: Any, exact: Any, targets: Any) -> list[float]:
@@ -35,8 +43,9 @@ def distances(logits: Any, exact: Any, targets: Any) -> list[float]:
     return [(p * (log_p - log_q)).sum(1).mean(), perplexity, agreement, 1 - abs(p - q).sum(1).mean() / 2]
 
 
-def test_both_fits_are_those_of_the_whole_matrix() -> None:
-    layer, given = model()
+@pytest.mark.parametrize(("decades", "rotated"), [(0, False), (7, False), (12, False), (7, True)])
+def test_both_fits_are_those_of_the_whole_matrix(decades: float, rotated: bool) -> None:
+    layer, given = model(decades=decades, rotated=rotated)
     report = sb.need(layer, **given, ranks=[1, 2, 3, 5])
     W, H = layer.weight.detach().numpy(), given["hidden"].numpy()
     logits = H @ (W - W.mean(0)).T
@@ -46,10 +55,11 @@ def test_both_fits_are_those_of_the_whole_matrix() -> None:
         for point in getattr(report, fit):
             r = point.dimensions
             nearest = U[:, :r] * sigma[:r] @ V[:r]
-            head = np.linalg.lstsq(contexts, nearest, rcond=None)[0]  # (d, M): one matrix that gives these logits
-            expected = distances(H[HALF:] @ head, second, targets)
+            size = np.linalg.norm(contexts, axis=0)
+            head = np.linalg.lstsq(contexts / size, nearest, rcond=None)[0]  # (d, M): one matrix, these logits
+            expected = distances(H[HALF:] / size @ head, second, targets)
             found = [point.kl, point.perplexity, point.agreement, point.acceptance]
-            np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
+            np.testing.assert_allclose(found, expected, rtol=1e-6 if rotated else 1e-8, atol=1e-12)
     assert report.perplexity == pytest.approx(distances(second, second, targets)[1])
     assert [each.dimensions for each in report.other_text] == [1, 2, 3, 5, d]
 
