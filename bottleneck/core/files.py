@@ -26,7 +26,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from ..errors import OutputError, nearest
+from ..errors import OutputError, SourceError, nearest
 
 CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
 DAMAGE = (
@@ -35,6 +35,8 @@ DAMAGE = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
 """Errors of Python and NumPy for files that are truncated, changed, or of another kind."""
+LFS_POINTER = b"version https://git-lfs"
+"""Beginning of the text that stands for a file in a clone without git-lfs."""
 
 
 def cache_folder() -> Path:
@@ -47,13 +49,20 @@ def cache_folder() -> Path:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a regular file to read its bytes; ``OSError`` for a pipe or a device, which may hang or never end."""
+    """Open a regular file to read its bytes; ``OSError`` for a pipe or a device, which may hang or never end.
+
+    Raises:
+        SourceError: for the pointer of Git LFS, which every reader would call damaged or take for a text.
+    """
     if kind := kind_of(path):  # a socket cannot be opened at all
         raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced meanwhile
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a file", str(path))
+    if os.pread(descriptor, len(LFS_POINTER), 0) == LFS_POINTER:
+        os.close(descriptor)
+        raise SourceError(f"{path} is a Git LFS pointer in place of the file: run 'git lfs pull' in its folder")
     return open(descriptor, "rb")  # noqa: PTH123 (a descriptor)
 
 

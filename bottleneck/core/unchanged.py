@@ -98,7 +98,8 @@ def _entries(container: Any) -> list[int]:
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
-    return (*_storage_key(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+    key = _storage_key(tensor)
+    return key and (*key, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def _storage_key(tensor: Tensor) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from ..language_models.checked_product import (
     check_layer,
     check_product,
     distance,
+    weight_of,
 )
 from ..language_models.on_text import masked_bias
 from ..spectrum import EPS
@@ -85,8 +86,9 @@ def unloaded_head(module: Any, dtype: torch.dtype) -> Head:
     if isinstance(layer, OutputLayer):
         with torch.device("meta"):
             return heads.build(module.spec["head"], **module.spec["settings"]).to(dtype).eval()
-    weight = torch.empty_like(layer.weight, device="meta", dtype=dtype)
-    bias = None if layer.bias is None else torch.empty_like(layer.bias, device="meta", dtype=dtype)
+    sizes = layer.out_features, layer.in_features
+    weight = torch.empty(*sizes, device="meta", dtype=dtype)
+    bias = None if layer.bias is None else torch.empty(sizes[0], device="meta", dtype=dtype)
     return Softmax.of(weight, bias, scale=_scales(module.config)[0], soft_cap=_soft_cap(module.config))
 
 
@@ -156,7 +158,7 @@ def sample(module: Any, batch: Tensor, **more: Tensor) -> Sample:
 
 def softmax_of(layer: nn.Linear, outputs: Sample, config: Any, dtype: torch.dtype, name: str) -> tuple[Softmax, float]:
     """Return the softmax that a sample of logits is of, and its largest difference from them."""
-    weight = layer.weight.detach().to(dtype)
+    weight = weight_of(layer, name).to(dtype)
     bias = None if layer.bias is None else layer.bias.detach().to(dtype)
     exact = check_product(weight, bias, outputs.hidden[0], outputs.product, name)
     check_layer(layer, outputs.hidden[0], name)

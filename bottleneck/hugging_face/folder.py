@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from pickle import UnpicklingError
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from typing_extensions import TypedDict
 
-from ..core.files import meant_path
+from ..core.files import DAMAGE, exists, meant_path, open_file
 from ..core.json_file import read_json
 from ..errors import ConfigurationError, Parameter, SourceError, first_line, meant
 from .headed import MARK
@@ -25,6 +26,10 @@ PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _SAFETENSORS, _PICKLES = "*.safetensors", ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _SHARD_OF_A_PROCESS = "shard-*.safetensors"
 """Files of a distributed training, which transformers would load in place of the others."""
+_PARTS = "*.distcp", "*/*.distcp", "*rank*.pt", "*/*rank*.pt"
+"""Files in which FSDP and DeepSpeed keep what each process of a training holds."""
+_OF_TRAINING = re.compile(r"training_args|optimizer|scheduler|scaler|rng_state")
+"""Beginnings of pickles beside the weights of a training's checkpoint."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TEXT_FILES = ["*.json", "*.txt", "*.model", "*.jinja"]
 """Files of the configuration and of tokenizers."""
@@ -48,6 +53,14 @@ class _Index(TypedDict):
     """Which file holds each weight."""
 
     weight_map: dict[str, str]
+
+
+class Stored(NamedTuple):
+    """A tensor in a file of weights, of which no numbers were read."""
+
+    name: str
+    file: Path
+    dtype: str
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -138,10 +151,12 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
     """Return the files that transformers loads a model's weights from; all of them are in the model's folder.
 
     Raises:
-        SourceError: for a folder without weights, for pickled weights that are not allowed, or for a shard that is
-            missing or in another folder.
+        SourceError: for a folder without weights or with two sets of them, for pickled weights that are not allowed, or
+            for a shard that is missing or in another folder.
     """
     files = _whole_or_shards(path, WHOLE, INDEX)
+    if not files:
+        check_merged(path)
     if others := [*path.glob(ADAPTER), *sorted(path.glob(_SHARD_OF_A_PROCESS if files else _SAFETENSORS))]:
         raise SourceError(
             f"{path} holds {others[0].name}, and only {WHOLE}, or shards with {INDEX}, are read: merge an adapter into "
@@ -151,10 +166,10 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
         files = _whole_or_shards(path, PICKLE, PICKLE_INDEX)
     if files:
         return files
-    pickles = sorted(file for pattern in _PICKLES for file in path.glob(pattern) if file.name != "training_args.bin")
+    pickles = sorted(each for name in _PICKLES for each in path.glob(name) if not _OF_TRAINING.match(each.name))
     if not pickles:
         raise SourceError(f"{path} holds no weights ({WHOLE}, or shards with {INDEX}); {AGAIN}")
-    can_be_read = any(file.name.startswith("pytorch_model") for file in pickles)
+    can_be_read = any(exists(path / name) for name in (PICKLE, PICKLE_INDEX))
     raise SourceError(
         f"{path} holds only pickled weights ({pickles[0].name}), which can run code when they are opened; convert them "
         'with: python -c "import glob, torch; from safetensors.torch import save_file; save_file({name: tensor.clone() '
@@ -164,33 +179,61 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
     )
 
 
+def check_merged(path: Path) -> None:
+    """Refuse a folder in which each process of a training left its part of the weights."""
+    for part in sorted(part for pattern in _PARTS for part in path.glob(pattern)):
+        merge = f"accelerate merge-weights {part.parent} OUT" if part.suffix == ".distcp" else "zero_to_fp32.py"
+        raise SourceError(
+            f"{part} is what one process of a training held of the model: merge all parts by {merge}, and give the "
+            "folder with the whole weights"
+        )
+
+
 def _whole_or_shards(path: Path, whole: str, index: str) -> list[Path]:
     """Return the single file of weights, otherwise the shards that an index names, otherwise nothing."""
-    if (path / whole).is_file():
-        return [path / whole]
-    if not (path / index).exists():
-        return []
-    content = read_json(path / index, _Index, error=SourceError, remedy=AGAIN)
-    names = sorted(set(content["weight_map"].values()))
+    names: list[str] = []
+    if (path / index).exists():
+        content = read_json(path / index, _Index, error=SourceError, remedy=AGAIN)
+        names = sorted(set(content["weight_map"].values()))
     if elsewhere := [name for name in names if re.search(r"[/\\]", name)]:
         raise SourceError(
             f"{path / index} names {elsewhere[0]!r}, which is not a file of the folder itself: put it there and name "
             "it without a folder"
         )
-    if missing := [name for name in names if not (path / name).is_file()]:
-        raise SourceError(f"{path} lacks {len(missing)} of its {len(names)} weight files, first {missing[0]}; {AGAIN}")
+    missing = [name for name in names if not exists(path / name)]
+    shards = {*names, *(file.name for file in path.glob(whole.replace(".", "-*-of-*.")))} - {whole, *missing}
+    if exists(path / whole):
+        if shards:
+            raise SourceError(
+                f"{path} holds two sets of weights, {whole} and {len(shards)} shards, first {min(shards)}: move the "
+                "one that is not to be measured to another folder"
+            )
+        return [path / whole]
+    if missing:
+        others = sorted(shards - {*names})
+        remedy = f"{others[0]} is of another set, whose index is needed: save the model again" if others else AGAIN
+        raise SourceError(f"{path} lacks {len(missing)} of its {len(names)} weight files, first {missing[0]}; {remedy}")
     return [path / name for name in names]
 
 
-def tensor_types(files: list[Path]) -> Iterator[tuple[str, str]]:
-    """Yield the name and type of each tensor in the files of a model's weights; no numbers are read."""
+def stored_tensors(files: list[Path]) -> Iterator[Stored]:
+    """Yield the tensors in the files of a model's weights.
+
+    Raises:
+        SourceError: for a file that cannot be read.
+    """
     for file in files:
-        if file.suffix != ".safetensors":
-            weights = torch.load(file, weights_only=True, map_location="meta")
-            yield from ((name, str(each.dtype)) for name, each in weights.items() if isinstance(each, torch.Tensor))
-            continue
         try:
-            with safe_open(file, framework="pt") as tensors:
-                yield from ((name, tensors.get_slice(name).get_dtype()) for name in sorted(tensors.keys()))
-        except (SafetensorError, OSError) as error:
-            raise SourceError(f"{file} cannot be read as safetensors ({error}); {AGAIN}") from error
+            open_file(file).close()
+            if file.suffix == ".safetensors":
+                with safe_open(file, framework="pt") as tensors:
+                    yield from (Stored(key, file, tensors.get_slice(key).get_dtype()) for key in sorted(tensors.keys()))
+            else:
+                weights = torch.load(file, weights_only=True, map_location="meta")
+                for name, each in weights.items():
+                    if isinstance(each, torch.Tensor):
+                        yield Stored(name, file, str(each.dtype))
+        except (*DAMAGE, SafetensorError, UnpicklingError) as error:
+            # torch would advise to let the pickle run code.
+            why = first_line(error) if file.suffix == ".safetensors" else "it is damaged or holds more than tensors"
+            raise SourceError(f"{file} cannot be read ({why}); {AGAIN}") from error

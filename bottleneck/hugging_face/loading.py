@@ -20,7 +20,7 @@ from ..core.full_precision import full_precision
 from ..core.tensor_file import digest
 from ..core.unchanged import unchanged
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
-from ..language_models.checked_product import THROUGH_A_FUNCTION
+from ..language_models.checked_product import THROUGH_A_FUNCTION, weight_of
 from . import folder
 from .headed import MARK, OutputLayer, checked_spec, headed_class
 
@@ -139,6 +139,7 @@ def loaded_model(module: Any, *, dtype: str) -> HuggingFaceModel:
     """Return a model that the caller loaded, whose dtype is its own: float32, the default, is ignored."""
     model = HuggingFaceModel(module, name=str(getattr(module.config, "_name_or_path", "") or type(module).__name__))
     body_dtype(model.dtype, None)
+    weight_of(getattr(layer := output_layer(module), "head", layer), model.name)  # refused before any long work
     if dtype not in ("float32", "auto", model.dtype):
         raise ConfigurationError(
             f"the model is in {model.dtype}, and dtype={dtype!r} was asked for: convert it with model.to(torch.{dtype})"
@@ -204,13 +205,36 @@ def load(kind: Any, path: Path, config: Any, files: list[Path], **options: Any) 
             model, info = kind.from_pretrained(place, trust_remote_code=False, **options)
         except (*FAILURES, OSError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {first_line(error)}") from error
-    for what, is_what in (("missing_keys", "missing"), ("mismatched_keys", "of another shape")):
-        if info[what]:
-            raise SourceError(
-                f"the weights of {path} do not fit its configuration: {sorted(map(str, info[what]))[0]} is {is_what}, "
-                "and random numbers would stand in for it; download the model again"
-            )
+    if misfit := _misfit(model, info):
+        raise SourceError(f"the weights of {path} do not fit its configuration: {misfit}")
     return model
+
+
+def _misfit(model: Any, info: Mapping[str, Any]) -> str:
+    """Return which weight lacks its numbers, in whose place random ones would stand, and what to do; otherwise ''."""
+    for name, stored, needed in sorted(info["mismatched_keys"]):
+        if 0 in stored:
+            return (
+                f"{name} is empty, as DeepSpeed's ZeRO-3 leaves a weight that it spreads over processes: make whole "
+                "weights with the zero_to_fp32.py of the checkpoint, or gather them when the model is saved"
+            )
+        return (
+            f"{name} has the shape {tuple(stored)}, not {tuple(needed)}: put the config.json beside them that was "
+            "saved with them"
+        )
+    if not (missing := sorted(info["missing_keys"])):
+        return ""
+    endings = tuple(f".{name}" for name in missing)
+    if longer := sorted(name for name in info["unexpected_keys"] if name.endswith(endings)):
+        remedy = f"{longer[0]} has a name too long: save the model itself, without what wraps it"
+    elif {model.get_submodule(name.rpartition(".")[0]) for name in missing} == {model.get_output_embeddings()}:
+        remedy = (
+            "if the output layer is the input embeddings, set tie_word_embeddings in config.json to true; otherwise "
+            "give all files of the model"
+        )
+    else:
+        remedy = folder.AGAIN
+    return f"{missing[0]} is missing; {remedy}"
 
 
 def _check_types(kind: Any, path: Path, config: Any, files: list[Path]) -> None:
@@ -226,7 +250,7 @@ def _check_types(kind: Any, path: Path, config: Any, files: list[Path]) -> None:
                 f"the config.json of {path} names the quantization {quantization.get('quant_method')!r}, which "
                 f"transformers does not know: {floats}, without quantization_config"
             )
-    others = {name: dtype for name, dtype in folder.tensor_types(files) if dtype not in FLOATING}
+    others = {each.name: each.dtype for each in folder.stored_tensors(files) if each.dtype not in FLOATING}
     with torch.device("meta"):
         parameters = ["." + name for name, _ in kind(config).named_parameters()] if others else []
     for name, dtype in sorted(others.items()):
@@ -241,13 +265,18 @@ def _check_types(kind: Any, path: Path, config: Any, files: list[Path]) -> None:
 def output_layer(module: Any) -> nn.Linear | OutputLayer:
     """Return the module that computes logits from hidden states: one linear layer, or a head of this package."""
     layer = module.get_output_embeddings()
+    if type(layer).__name__ == "ModulesToSaveWrapper":  # PEFT's, around a copy of the layer that is trained
+        names = [] if layer.disable_adapters else layer.active_adapters
+        is_active = bool(names) and all(name in layer.modules_to_save for name in names)
+        layer = layer.modules_to_save[names[0]] if is_active else layer.original_module
     if isinstance(layer, nn.Linear | OutputLayer):
         return layer
     kind = "none" if layer is None else type(layer).__name__
     if kind == "Linear":  # another one, such as torch's quantized layer
         kind = f"{type(layer).__module__}.{kind}"
-    is_adapter = type(layer).__module__.startswith("peft.")
-    remedy = "merge the adapter into it by model.merge_and_unload()" if is_adapter else THROUGH_A_FUNCTION
+    remedy = THROUGH_A_FUNCTION
+    if type(layer).__module__.startswith("peft."):
+        remedy = f"merge the adapter into a copy of it by copy.deepcopy(model).merge_and_unload(), or {remedy}"
     raise SourceError(
         f"the output layer of {type(module).__name__} is {kind}, not one linear layer: it cannot be taken apart; "
         f"{remedy}"

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.files import open_file
 from ..core.json_file import read_json
 from ..errors import Parameter, SourceError, first_line
 from ..language_models.text import Text
@@ -109,8 +110,11 @@ class Tokenizer:
 def read_tokenizer(path: Path) -> Tokenizer:
     """Return the tokenizer in a model's folder; `SourceError` without one that can be read."""
     # Without files, transformers returns an empty tokenizer of the model's type.
-    if not any(list(path.glob(pattern)) for pattern in VOCABULARY_FILES):
+    files = [file for pattern in VOCABULARY_FILES for file in path.glob(pattern)]
+    if not files:
         raise SourceError(f"{path} has no tokenizer; put the model's tokenizer.json beside its weights")
+    for file in files:
+        open_file(file).close()  # not a pointer of Git LFS
     config, special = (_read(path / f"{name}.json") for name in ("tokenizer_config", "special_tokens_map"))
     settings = {"bos_token": special.get("bos_token")} | {key: each for key, each in config.items() if each is not None}
     whole = path / "tokenizer.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from ..language_models.checked_product import weight_of
 from . import gguf
+from .folder import stored_tensors
 from .loading import HuggingFaceModel, output_layer
 
 RENAMED = {"lm_head": "embed_out"}
@@ -36,7 +38,7 @@ def read_weights(model: HuggingFaceModel) -> tuple[Tensor, Tensor | None, str]:
         tensors = [found for each in parameters if (found := _from_safetensors(model, each)) is not None]
     if [each.shape for each in tensors] != [each.shape for each in parameters]:
         layer = _owner(model.body)
-        tensors = [layer.weight.detach(), *([] if len(parameters) == 1 else [layer.bias.detach()])]
+        tensors = [weight_of(layer, model.name), *([] if len(parameters) == 1 else [layer.bias.detach()])]
     stored = stored or str(tensors[0].dtype).removeprefix("torch.")
     return tensors[0], tensors[1] if len(tensors) > 1 else None, stored
 
@@ -52,19 +54,13 @@ def _from_safetensors(model: HuggingFaceModel, parameter: Tensor) -> Tensor | No
     names = [name for name, each in model.module.named_parameters(remove_duplicate=False) if each is parameter]
     for module, name in itertools.product(RENAMED, names.copy()):
         names.append(name.replace(module, RENAMED[module]))
-    places = [(file, key) for file in model.files if file.suffix == ".safetensors" for key in _keys(file)]
-    fitting = [(file, key) for file, key in places if any(_is_same(key, name) for name in names)]
+    files = [file for file in model.files if file.suffix == ".safetensors"]
+    fitting = [each for each in stored_tensors(files) if any(_is_same(each.name, name) for name in names)]
     if len(fitting) != 1:
         return None
-    ((file, key),) = fitting
-    with safe_open(file, framework="pt") as opened:
-        tensor: Tensor = opened.get_tensor(key)
+    with safe_open(fitting[0].file, framework="pt") as opened:
+        tensor: Tensor = opened.get_tensor(fitting[0].name)
     return tensor if tensor.is_floating_point() else None
-
-
-def _keys(file: Path) -> Sequence[str]:
-    with safe_open(file, framework="pt") as opened:
-        return list(opened.keys())
 
 
 def _is_same(key: str, name: str) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.parametrize import is_parametrized
 
 from .. import heads
 from ..core.devices import exact
@@ -170,10 +169,10 @@ def _replaceable_layer(model: Any) -> tuple[str, nn.Linear]:
             f"the output layer of {kind} is {name}: only a layer of the model itself, with another name than head, can "
             "be replaced"
         )
-    if is_parametrized(layer):
+    if type(layer.weight) is not nn.Parameter:
         raise ConfigurationError(
-            f"the weight of {name} is computed from others (torch.nn.utils.parametrize, such as weight_norm): remove "
-            "the parametrization first"
+            f"the weight of {name} is a {type(layer.weight).__name__}, not a plain parameter: it is quantized, spread "
+            "over processes, or computed from others (torch.nn.utils.parametrize); give with_head the model before that"
         )
     if layer.weight.is_meta:
         raise ConfigurationError(f"{name} has no weights on a device (meta): load the model without offloading")

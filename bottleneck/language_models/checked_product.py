@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import cast
 
 import torch
@@ -26,13 +27,36 @@ WITHOUT_LOGITS = (
 )
 
 
+def weight_of(layer: nn.Module, what: str) -> Tensor:
+    """Return W, (M, d), as a plain tensor: one of torchao, or another quantized or sparse one, as the numbers it means.
+
+    Raises:
+        SourceError: for a tensor whose numbers are not all in this process, or that no method turns into numbers.
+    """
+    weight = cast(Tensor, layer.weight).detach()
+    # A class without operations of its own only names the tensor.
+    if type(weight) is not Tensor and type(weight).__torch_dispatch__ is Tensor.__torch_dispatch__:
+        weight = weight.as_subclass(Tensor)
+    for method in ("detach", "dequantize", "to_dense"):
+        with suppress(Exception):  # packages raise anything for what they do not support
+            plain = getattr(weight, method)()
+            if type(plain) is Tensor and plain.is_floating_point() and plain.layout is torch.strided:
+                return plain
+    raise SourceError(
+        f"W of {what} is a {type(weight).__name__} of {weight.dtype}, whose numbers cannot be read here: put a plain "
+        "tensor in its place, which dequantize() makes of a quantized one, and full_tensor(), called on all processes, "
+        "of a DTensor"
+    )
+
+
 def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:
     """Refuse a layer that does not compute W·h + b, as a subclass or a hook can make it.
 
     A copy in float32 or wider is applied, whose roundoff hides no soft cap, to `SAMPLE` of the states (n, d) and to the
     largest ones.
     """
-    if type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)):
+    is_plain = type(layer.weight) is nn.Parameter and type(layer) is nn.Linear
+    if is_plain and not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)):
         return
     spread = torch.linspace(0, len(states) - 1, min(SAMPLE, len(states))).long().to(states.device)
     largest = states.norm(dim=1).topk(len(spread)).indices
@@ -40,16 +64,16 @@ def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:
     try:
         applied = copy.deepcopy(layer).to(torch.promote_types(layer.weight.dtype, torch.float32))
         product = _applied(applied, some)
-    except (RuntimeError, TypeError):  # weights that a hook computes cannot be copied
+    except (RuntimeError, TypeError, AttributeError, NotImplementedError):  # weights that a hook computes, or torchao's
         applied, product = layer, _applied(layer, some)
-    weight, bias = applied.weight.detach(), applied.bias
+    weight, bias = weight_of(applied, what), applied.bias
     wide = torch.promote_types(weight.dtype, torch.float32)
     check_product(weight.to(wide), None if bias is None else bias.detach().to(wide), some, product, what)
 
 
 def _applied(layer: nn.Linear, states: Tensor) -> Tensor:
     with unchanged(layer), full_precision():
-        return cast(Tensor, layer(states.to(layer.weight)))
+        return cast(Tensor, layer(states.to(layer.weight.device, layer.weight.dtype)))
 
 
 def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: Tensor, what: str) -> Tensor:

@@ -16,7 +16,7 @@ from ..core.files import sha256_bytes
 from ..core.tensor_file import digest
 from ..errors import ConfigurationError, SourceError
 from ..heads import REGISTRY, Head, Softmax
-from .checked_product import check_layer
+from .checked_product import check_layer, weight_of
 from .on_text import ModelOnText, masked_bias
 from .source import Cost
 
@@ -47,12 +47,10 @@ class GivenStates(ModelOnText):
             raise ConfigurationError(
                 f"a {type(layer).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
             )
-        if isinstance(layer, nn.Linear):
-            self._states = _tensor(hidden, layer.in_features)
-            check_layer(layer, self._states, f"this {type(layer).__name__}")
-        else:
-            self._states = _tensor(hidden, layer.hidden_size)
         self._head = _in_full_precision(layer)
+        self._states = _tensor(hidden, self._head.hidden_size)
+        if isinstance(layer, nn.Linear):
+            check_layer(layer, self._states, f"this {type(layer).__name__}")
         self.contexts = len(self._states)
         self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
         self.targets = None if targets is None else _ids(targets, self.contexts, self._head.vocab_size)
@@ -96,9 +94,10 @@ class GivenStates(ModelOnText):
 def _in_full_precision(head: Head | nn.Linear) -> Head:
     """Return the head in evaluation mode and in float32 or wider; the given head is not changed."""
     if isinstance(head, nn.Linear):
-        dtype = torch.promote_types(head.weight.dtype, torch.float32)
-        bias = None if head.bias is None else masked_bias(head.bias.detach().to(dtype))
-        return Softmax.of(head.weight.detach().to(dtype), bias)
+        weight = weight_of(head, f"this {type(head).__name__}")
+        weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
+        bias = None if head.bias is None else masked_bias(head.bias.detach().to(weight.dtype))
+        return Softmax.of(weight, bias)
     copied = copy.deepcopy(head).requires_grad_(False).eval()
     if copied.bias is not None:
         copied.bias.copy_(masked_bias(copied.bias, scale=getattr(copied, "scale", 1.0)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import pickle
 import re
 import warnings
 import zipfile
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from ..core.files import exists, kind_of, open_file
+from ..core.files import exists, open_file
 from ..errors import SourceError
 from ..language_models.checkpoint import CONFIG
 from .file_rows import UNREADABLE, FileRows, check_size, unreadable
@@ -52,10 +51,12 @@ def read_arrays(path: Path) -> Mapping[str, Any]:
     suffix = path.suffix.lower()
     if path.name == CONFIG:
         raise SourceError(f"{path} is the configuration of a model: give its folder, {path.parent}")
-    if kind := kind_of(path):
-        raise SourceError(f"{path} is {kind}, not a file: give a file")
-    if not path.is_file():
-        raise SourceError(f"the file {path} does not exist; check its name")
+    try:
+        open_file(path).close()
+    except FileNotFoundError as error:
+        raise SourceError(f"the file {path} does not exist; check its name") from error
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if suffix in NOT_READ:
         raise SourceError(f"{path}: {suffix} files are not read; load its array in Python, and save that by numpy.save")
     if suffix not in READERS:
@@ -138,10 +139,7 @@ def _safetensors(path: Path) -> dict[str, FileRows]:
 
 def _torch(path: Path) -> Mapping[str, Any]:
     """Return the tensors of a file; nothing else in it is unpickled."""
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        raise ValueError("it holds more than tensors; save the tensor alone by torch.save(tensor, path)") from error
+    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     named = list(_nested({"tensor": loaded} if isinstance(loaded, torch.Tensor) else loaded, "", set()))
     tensors = dict(named)
     if not isinstance(loaded, Mapping | torch.Tensor):

@@ -59,6 +59,9 @@ class FileRows:
 def unreadable(path: Path, error: Exception) -> SourceError:
     """Return the error for a file that its reader cannot read."""
     message = first_line(error)[:LONGEST]
+    if isinstance(error, pickle.UnpicklingError) or "pickle" in message or "weights_only" in message:
+        # NumPy and torch would advise to let it run code.
+        message = "it is of another kind, or holds Python objects: save the array alone by numpy.save or torch.save"
     return SourceError(f"{path} cannot be read as a {path.suffix} file: {message}; write or copy it again")
 
 

@@ -19,7 +19,7 @@ from ..core.options import HUGGING_FACE, OPENING, Opening, StatesOptions, comple
 from ..errors import FEW, ConfigurationError, Parameter, RunError, SourceError
 from ..heads import Head
 from ..hugging_face import gguf, open_loaded, open_saved
-from ..hugging_face.folder import is_hub_id, is_hugging_face
+from ..hugging_face.folder import check_merged, is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
@@ -236,6 +236,7 @@ def _unknown(source: Any) -> Exception:
         except RunError as error:
             return error
     if path.is_dir():
+        check_merged(path)
         inside = sorted(path.glob(f"*/{CONFIG}")) or sorted(path.glob(f"*/*/{CONFIG}"))
         remedy = (
             f"one of {', '.join(str(each.parent) for each in inside[:FEW])}"

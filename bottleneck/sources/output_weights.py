@@ -22,6 +22,7 @@ from ..hugging_face.on_text import saved
 from ..hugging_face.tokenizer import Tokenizer
 from ..hugging_face.weights import read_weights
 from ..language_models import ModelOnText, RunOnText, Source
+from ..language_models.checked_product import weight_of
 from ..language_models.checkpoint import Run, load
 from ..language_models.on_text import masked_bias
 from . import matrix
@@ -99,7 +100,8 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
 
 def _of_head(head: Head | nn.Linear, path: str, **more: Any) -> OutputWeights:
     if isinstance(head, nn.Linear):
-        head = Softmax.of(head.weight.detach(), None if head.bias is None else head.bias.detach())
+        weight = weight_of(head, f"this {type(head).__name__}")
+        head = Softmax.of(weight, None if head.bias is None else head.bias.detach())
     bias = None if head.bias is None else masked_bias(head.bias.detach(), scale=getattr(head, "scale", 1.0))
     name = {cls: name for name, cls in REGISTRY.items()}.get(type(head), type(head).__name__)
     about = {"path": path, "kind": "head", "head": name}

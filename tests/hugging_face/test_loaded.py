@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.integrations.transformers import with_head
 
 from .conftest import TOKENS as M
 from .conftest import Save
@@ -111,3 +113,56 @@ def test_a_failure_for_its_length_names_the_option(loaded: Any) -> None:
     loaded.transformer.wte.forward = short
     with pytest.raises(SourceError, match=r"GPT2LMHeadModel cannot read 32 tokens of text: .*set another context_leng"):
         sb.rank(loaded, data=np.arange(M))
+
+
+class Quantized(torch.Tensor):
+    """A weight in whole numbers and one scale, as packages for quantization make them: few operations know it."""
+
+    @staticmethod
+    def __new__(cls, numbers: torch.Tensor, scale: float) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=torch.float32)
+
+    def __init__(self, numbers: torch.Tensor, scale: float) -> None:
+        self.numbers, self.scale = numbers, scale
+
+    def dequantize(self) -> torch.Tensor:
+        return self.numbers * self.scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].numbers, args[0].scale)
+        if func is torch.ops.aten.t.default:
+            return args[0].dequantize().T
+        raise NotImplementedError(f"{func} of a quantized tensor")
+
+
+class Packed(Quantized):
+    """One that does not tell its numbers, like one that is spread over processes."""
+
+    def dequantize(self) -> torch.Tensor:
+        raise NotImplementedError
+
+
+def test_a_quantized_output_layer_is_measured_as_the_numbers_it_means(loaded: Any) -> None:
+    ids, hidden = np.arange(M), torch.randn(90, loaded.config.n_embd)
+    numbers = (100 * loaded.lm_head.weight.detach()).round()
+    plain, quantized, packed = (copy.deepcopy(loaded) for _ in range(3))
+    plain.lm_head.weight = nn.Parameter(numbers * 0.01)
+    for model, kind in ((quantized, Quantized), (packed, Packed)):
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = nn.Parameter(kind(numbers, 0.01), requires_grad=False)
+    quantized.transformer.wte.weight = plain.transformer.wte.weight
+    plain.transformer.wte.weight = nn.Parameter(plain.transformer.wte.weight.detach())
+    for measure in (sb.rank, sb.kld, sb.gradient):
+        assert str(measure(quantized, data=ids)) == str(measure(plain, data=ids))
+    assert sb.head(quantized).to_dict()["raw"] == sb.head(plain).to_dict()["raw"]
+    layers = plain.lm_head, quantized.lm_head
+    assert len({str(sb.rank(layer, hidden=hidden).rank) for layer in layers}) == 1
+    for model, options in ((packed, {"data": ids}), (packed.lm_head, {"hidden": hidden})):
+        with pytest.raises(
+            SourceError, match=r"W of .* is a Packed of torch\.float32, .*: put a plain tensor in its place"
+        ):
+            sb.rank(model, **options)
+    with pytest.raises(ConfigurationError, match="the weight of lm_head is a Quantized, not a plain parameter"):
+        with_head(quantized, "mos")

@@ -350,6 +350,7 @@ def test_low_rank_adapters(tmp_path: Path) -> None:
     adapted = peft.get_peft_model(copy.deepcopy(headed), settings)
     losses = _train(adapted)
     assert losses[2] < losses[0]
+    assert sb.rank(adapted, data=IDS).source["head"] == "mos"
     trained = adapted.get_output_embeddings().head
     assert not torch.equal(trained.contexts.projection.weight, headed.head.contexts.projection.weight)
     adapted.save_pretrained(tmp_path)
@@ -358,6 +359,23 @@ def test_low_rank_adapters(tmp_path: Path) -> None:
     merged = adapted.merge_and_unload()
     merged.save_pretrained(tmp_path / "merged")
     torch.testing.assert_close(from_pretrained(tmp_path / "merged")(IDS).logits, again(IDS).logits)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # asked for by peft
+def test_an_output_layer_that_an_adapter_trains_is_measured_as_it_is_now() -> None:
+    """PEFT keeps it beside the model's own, for each adapter."""
+    adapted = peft.get_peft_model(
+        make("llama"), peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"])
+    )
+    wrapper = adapted.get_output_embeddings()
+    with torch.no_grad():
+        wrapper.modules_to_save["default"].weight[:, 2:] = 0
+    assert sb.rank(adapted, data=IDS).rank_centered.value == 2
+    with adapted.disable_adapter():
+        assert sb.rank(adapted, data=IDS).rank_centered.value == 8
+    adapted.add_adapter("other", peft.LoraConfig(target_modules=["q_proj"]))
+    adapted.set_adapter("other")
+    assert sb.rank(adapted, data=IDS).rank_centered.value == 8
 
 
 def test_metrics_need_logits(tmp_path: Path) -> None:

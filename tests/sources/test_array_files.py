@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "objects of torch": (
         "m.pt",
         lambda path: torch.save({"model": _Object()}, path),
-        "it holds more than tensors; save",
+        "holds Python objects: save the array alone",
     ),
     "objects of NumPy": ("m.npz", lambda path: np.savez(path, a=np.array([[_Object()]])), r"as a \.npz file: "),
     "no array": ("m.npz", _zip, r"m\.npz does not hold an array"),
@@ -142,6 +142,19 @@ REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "m.pt:a.b",
         lambda path: torch.save({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}, path),
         "two of its tensors have one name",
+    ),
+    **{
+        f"a pointer of Git LFS as {suffix}": (
+            f"m{suffix}",
+            lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n"),
+            "is a Git LFS pointer in place of the file: run 'git lfs pull' in its folder$",
+        )
+        for suffix in READERS
+    },
+    "a text as .npy": (
+        "m.npy",
+        lambda path: path.write_text("a text of words"),
+        "it is of another kind, or holds Python",
     ),
     "a sparse tensor": ("m.pt", lambda path: torch.save(torch.eye(4).to_sparse(), path), "is a sparse, quantized"),
     "a tensor's shape": ("m.pt", lambda path: torch.save(torch.empty(4, 4, device="meta"), path), "quantized or empty"),
