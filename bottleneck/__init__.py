@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from .measure import pairwise_kld as divergence
     from .measure.dumping import dump
+    from .measure.loading import load
     from .measure.pairwise_kld import PairwiseKLD, pairwise_kld
     from .results import Result, frame, table
     from .sources import Source, extended_logits
@@ -64,6 +65,7 @@ _HOMES = {
         "measure": "RankReport RankReports argmaxable checkpoints compare gradient head head_statistics "
         "identify kld need rank singular_values",
         "measure.dumping": "dump",
+        "measure.loading": "load",
         "measure.pairwise_kld": "PairwiseKLD pairwise_kld",
         "results": "Result frame table",
         "sources": "Source extended_logits open",
@@ -96,6 +98,6 @@ __all__ = [
     "BottleneckError", "HuggingFaceOptions", "Opening", "PairwiseKLD", "Perplexity", "RankReport", "RankReports",
     "Result", "Source", "Spectrum", "__version__", "argmaxable", "checkpoint", "checkpoints", "compare", "corpora",
     "divergence", "dump", "evaluation", "extended_logits", "frame", "gradient", "head", "head_statistics", "heads",
-    "identify", "integrations", "kld", "measure", "models", "need", "numerical_rank", "open", "pairwise_kld",
+    "identify", "integrations", "kld", "load", "measure", "models", "need", "numerical_rank", "open", "pairwise_kld",
     "perplexity", "rank", "singular_values", "sources", "spectrum", "synthetic", "table", "theory", "training",
 ]  # fmt: skip

@@ -166,7 +166,7 @@ def _text(results: Sequence[Result], as_format: str | None) -> str:
         return printable(table(results, format=as_format), lines=True)
     if as_format == "table" or (as_format is None and len(results) > 1):
         return printable(terminal_table(*cells(results)), lines=True)
-    return "\n\n".join(aligned(each.all_rows() if as_format == "details" else each.rows()) for each in results)
+    return "\n\n".join(aligned(each.rows(details=as_format == "details")) for each in results)
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:

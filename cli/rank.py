@@ -124,8 +124,8 @@ def _measured(
 ) -> Result:
     """Return the report of one source, or its cost for ``--dry-run``."""
     from softmax_bottleneck.measure import estimate_cost, rank
-    from softmax_bottleneck.measure.extended import power_law_finding
-    from softmax_bottleneck.measure.reports import checkpoint_finding
+    from softmax_bottleneck.measure.extended import power_law_quantity
+    from softmax_bottleneck.measure.reports import checkpoint_quantities
     from softmax_bottleneck.sources import extended_logits
 
     if extended is not None:
@@ -135,7 +135,7 @@ def _measured(
         return estimate_cost(source, **{name: settings[name] for name in names})
     report = rank(source, processes=processes, progress=progress(), **settings)
     if checkpoints:
-        report = replace(report, findings=(*report.findings, *checkpoint_finding(source, progress())))
+        report = replace(report, more=(*report.more, *checkpoint_quantities(report, source, progress())))
     if extended is not None:
-        report = replace(report, findings=(*report.findings, power_law_finding(report.spectrum.values)))
+        report = replace(report, more=(*report.more, power_law_quantity(report.spectrum.values)))
     return report

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, final
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ..language_models import RunOnText
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Pairs
 from ..results.base import Result
+from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
 from ..training.evaluate import Perplexity
 from .beam import Beam, beam_search
@@ -28,6 +29,9 @@ COVERAGE = 0.95
 """Share of the resampled means that an interval holds."""
 CONTEXTS_AT_ONCE = 32
 """Contexts that are answered at once: with a beam of 10, 320 rows of log-probabilities."""
+
+MODEL = ("head", "seed", "parameters", "embedding_size")
+"""What the scores say of a run."""
 
 Tokens = Sequence[Hashable]
 
@@ -42,7 +46,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Bleu(Result):
+class Bleu(Result, kind="bleu"):
     """BLEU of a model's responses to the contexts of a split."""
 
     contexts: int
@@ -50,13 +54,13 @@ class Bleu(Result):
     scores: Mapping[str, Score]
     """By the names in ``SCORES``."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self) | {"references": 1, "smoothing": "NLTK method 7", "coverage": COVERAGE}
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return each score as label and text."""
-        return [(name, f"{each.mean:.3f} ({each.low:.3f} to {each.high:.3f})") for name, each in self.scores.items()]
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield each score, and how it was computed."""
+        for name, each in self.scores.items():
+            text = f"{each.mean:.3f} ({each.low:.3f} to {each.high:.3f})"
+            yield Quantity(f"scores.{name}", each, name, ANSWER | TABLE, text)
+        for key, value in {"references": 1, "smoothing": "NLTK method 7", "coverage": COVERAGE}.items():
+            yield Quantity(key, value, shown=NOWHERE)
 
 
 def bleu(
@@ -166,21 +170,28 @@ def bootstrap(
 
 @final
 @dataclass(frozen=True)
-class DialogScores(Result):
+class DialogScores(Result, kind="dialog"):
     """Perplexity of a run, and BLEU of its responses."""
 
     perplexity: Perplexity
     model: Mapping[str, Any]
-    """``head``, ``seed``, ``parameters`` and ``embedding_size`` of the run."""
+    """What ``MODEL`` names."""
     bleu: Bleu
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {**self.perplexity.to_dict(), **self.model, "bleu": self.bleu.to_dict()}
+    def plain(self) -> dict[str, Any]:
+        """Return the values of the perplexity and of the run beside BLEU's."""
+        return {**self.perplexity.plain(), **self.model, "bleu": self.bleu.plain()}
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the scores as pairs of label and text."""
-        return [*self.perplexity.rows(), *self.bleu.rows()]
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the scores that `to_dict` returned."""
+        model = {name: values.get(name) for name in MODEL}
+        return cls(Perplexity.from_dict(values), model, Bleu.from_dict(values["bleu"]))
+
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield those of the perplexity and of BLEU."""
+        yield from self.perplexity.quantities()
+        yield from self.bleu.quantities()
 
 
 def score_dialog(
@@ -190,11 +201,7 @@ def score_dialog(
     if not isinstance(source, RunOnText):
         raise SourceError(Parameter("bleu"), f" is for runs, and {source.description['path']} is not one")
     run, head = source.run, source.head
-    model = {
-        "head": run.model.config.head.name,
-        "seed": run.config["seed"],
-        "parameters": run.model.parameter_count(),
-        "embedding_size": head.embedding_size,
-    }
+    values = (run.model.config.head.name, run.config["seed"], run.model.parameter_count(), head.embedding_size)
+    model = dict(zip(MODEL, values, strict=True))
     scored = bleu(run.model, source.corpus, split=source.split, contexts=contexts, progress=progress)
     return DialogScores(scores, model, scored)

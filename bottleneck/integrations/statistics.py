@@ -57,7 +57,7 @@ def _statistics(source: Source) -> dict[str, float]:
     bias = source.head.bias if isinstance(source, ModelOnText) else None
     masks = bias is not None and bool(bias.isneginf().any())
     report = rank(source, inf="drop-columns" if masks else "refuse")
-    effective = report.summary()["effective_rank_1e-3"]
+    effective = report.effective_rank["1e-3"]
     statistics = {
         "rank": report.rank.value,
         "rank_centered": report.rank_centered.value,

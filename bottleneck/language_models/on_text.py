@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -105,14 +105,14 @@ class ModelOnText(Source):
     def _keep_first(self, contexts: int) -> None:
         self.contexts = contexts
 
-    def variants(self) -> Mapping[str, Source]:
+    def without_padding(self) -> Self | None:
         """Return the renormalized matrix of the tokenizer's tokens, if the head has rows for more tokens."""
         if self.own_tokens is None or self.own_tokens >= self.shape[1]:
-            return {}
+            return None
         part = copy.copy(self)
         part.columns = self.own_tokens
         vars(part).pop("head", None)
-        return {"vocab_tokenizer": part}
+        return part
 
     def linear(self, hidden: Tensor) -> Factors | None:
         """Return H, W and b of the logits H Wᵀ + b for a log-linear head, otherwise ``None``; the median of b is zero.

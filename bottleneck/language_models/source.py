@@ -233,9 +233,9 @@ class Source(ABC):
                 "probability 0: the loss is infinite; take a text without this token, or a model that does not mask it"
             )
 
-    def variants(self) -> Mapping[str, Source]:
-        """Return further matrices to report beside this one, by their key in the report."""
-        return {}
+    def without_padding(self) -> Self | None:
+        """Return the renormalized matrix of the tokenizer's tokens, if the output layer has rows for more tokens."""
+        return None
 
     def rows_at_once(self) -> int:
         """Return the number of rows in one block."""

@@ -14,12 +14,12 @@ from .identification import Identification, identify
 from .needed import NeedReport, Reduced, need
 from .pairwise_kld import kld
 from .ranks import rank
-from .report import Finding, RankReport
+from .report import RankReport
 from .reports import RankReports, checkpoints
 from .verdict import Verdict, verdict
 
 __all__ = [
-    "Comparison", "Comparisons", "CostEstimate", "Directions", "ExtendedStructure", "Finding", "GradientReport",
+    "Comparison", "Comparisons", "CostEstimate", "Directions", "ExtendedStructure", "GradientReport",
     "HeadReport", "HeadRows", "HeadStatistics", "HiddenSizeEstimate", "Identification", "NeedReport", "RankOptions",
     "RankReport", "RankReports", "Reduced", "SpectrumSettings", "Verdict", "argmaxable", "checkpoints", "compare",
     "directions", "estimate_cost", "estimate_hidden_size", "extended_structure", "gradient", "head",

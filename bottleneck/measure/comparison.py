@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, final
 
 from ..core.printable import printable
-from ..results.base import Result, Results, aligned, cells, short_names
-from ..results.tables import html_table, terminal
+from ..results.base import UNSAVED, Result, Results, cells, short_names
+from ..results.quantity import ANSWER, DETAIL, TABLE, Quantity
+from ..results.tables import terminal
 from ..spectrum import RankEstimate
 from .divergences import DRAFTS, Estimate
+from .report import Description
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,17 +116,20 @@ class DifferenceRank:
     method: str
     """Name of the spectrum method."""
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the rank and the effective rank as label and text."""
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield both ranks."""
         held = "unknown" if self.effective_rank is None else f"{self.effective_rank:,} directions hold 99.9 % of Σσ²"
-        return [("rank of difference", f"{self.rank}; at most {self.most:,}"), ("effective rank", held)]
+        yield Quantity("difference.rank", self.rank, "rank of difference", TABLE)
+        yield Quantity("", None, "rank of difference", text=f"{self.rank}; at most {self.most:,}")
+        yield Quantity("difference.effective_rank", self.effective_rank, "effective rank", TABLE)
+        yield Quantity("", None, "effective rank", text=held)
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Result):
+class Comparison(Result, kind="comparison"):
     """A comparison of a model Q with a reference P on one text."""
 
-    sources: tuple[dict[str, Any], dict[str, Any]]
+    sources: tuple[Description, Description]
     """The reference and the model."""
     contexts: int
     nll: tuple[float, float] | None
@@ -142,7 +147,7 @@ class Comparison(Result):
     """``"exact"``, or ``"llama.cpp"`` for a KL(P‖Q) over tokens of probability above e⁻¹⁶ in P."""
     notes: tuple[str, ...] = ()
     """What was left out, one sentence each."""
-    by_context: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    by_context: Mapping[str, Any] = field(default_factory=dict, compare=False, metadata=UNSAVED)
     """KL(P‖Q) and entropy of P of each context, in nats: ``"kl"`` and ``"entropy"``, (T,) float64."""
 
     @property
@@ -160,67 +165,31 @@ class Comparison(Result):
         """Return this comparison with another name of the model."""
         return replace(self, sources=(self.sources[0], {**self.sources[1], "label": label}))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON, without those of single contexts."""
-        return {name: value for name, value in super().to_dict().items() if name != "by_context"}
-
-    def summary(self) -> dict[str, Any]:
-        """Return every statistic with its standard error, and both ranks of the difference."""
-        values: dict[str, Any] = {"contexts": self.contexts, "vocab": self.vocab}
-        for name, each in self.statistics.items():
-            values |= {name: each.value, f"{name}_standard_error": each.standard_error}
-        ranks = self.difference
-        return values | {
-            "difference_rank": ranks and ranks.rank.value,
-            "difference_effective_rank": ranks and ranks.effective_rank,
-        }
-
-    def columns(self) -> dict[str, Any]:
-        """Return the statistics with their standard errors as text, by label."""
-        shown: dict[str, Any] = {"reference": self.names[0], "contexts": self.contexts, "tokens": self.vocab}
-        shown |= table_cells(self.statistics)
-        if ranks := self.difference:
-            shown |= {"rank of difference": str(ranks.rank), "effective rank": ranks.effective_rank}
-        return shown
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the verdict, the main numbers, and the contexts where either model is better, as labels and texts."""
-        return [row for group in self._groups() for row in group]
-
-    def all_rows(self) -> list[tuple[str, str]]:
-        """Return `rows` with every statistic."""
-        return [row for group in self._groups(details=True) for row in group]
-
-    def details(self) -> str:
-        """Return every statistic as aligned lines."""
-        return aligned(self.all_rows())
-
-    def _repr_html_(self) -> str:
-        """Return the main numbers, and a table for each context."""
-        return "".join(map(html_table, self._groups()))
-
     def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
         """Draw the divergences of the contexts; see `Comparisons.plot`."""
         return Comparisons([self]).plot(ax, style=style)
 
-    def _groups(self, *, details: bool = False) -> list[list[tuple[str, str]]]:
-        """Return the rows of the main statistics, or of all, and those of each context."""
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the verdict, the statistics, the rank of the difference, and contexts where either model is better."""
         known, short = self.statistics, table_cells(self.statistics)
         perplexity = known.get("reference_perplexity") and f", perplexity {_text('reference_perplexity', known)}"
-        head = [
-            ("verdict", f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"),
-            ("reference", f"P = {self.names[0]}{perplexity or ''}"),
-            ("model", f"Q = {self.names[1]}"),
-            ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
-            *(("note", note) for note in self.notes),
-        ]
-        examples = (*self.first_better, *self.second_better)
-        numbers = [(LABELS[name], _text(name, known)) for name in (LABELS if details else SHOWN) if name in known]
-        numbers += self.difference.rows() if self.difference else []
-        numbers += [("all numbers", "--details, or .details() in Python")] if not details else []
-        labels = [label for label, _ in numbers] + [f"{name} is better" for name in self.names if examples]
-        width = WIDTH - 2 - max(map(len, labels))
-        return [[*head, *numbers], *(example.lines(self.names, width) for example in examples)]
+        verdict = f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"
+        yield Quantity("verdict", verdict, "verdict")
+        yield Quantity("", self.names[0], "reference", TABLE)
+        yield Quantity("", None, "reference", text=f"P = {self.names[0]}{perplexity or ''}")
+        yield Quantity("", None, "model", text=f"Q = {self.names[1]}")
+        yield Quantity("", None, "matrix", text=f"{self.contexts:,} contexts × {self.vocab:,} tokens")
+        yield Quantity("contexts", self.contexts, "contexts", TABLE)
+        yield Quantity("vocab", self.vocab, "tokens", TABLE)
+        yield from (Quantity("", None, "note", text=note) for note in self.notes)
+        for name, label in LABELS.items():
+            if name in known:
+                yield Quantity(("statistics", name), known[name], label, TABLE, short[label])
+                yield Quantity("", None, label, ANSWER if name in SHOWN else DETAIL, _text(name, known))
+        yield from self.difference.quantities() if self.difference else ()
+        for example in (*self.first_better, *self.second_better):
+            width = WIDTH - 2 - max(map(len, (*LABELS.values(), *(f"{name} is better" for name in self.names))))
+            yield from (Quantity("", None, label, text=text) for label, text in example.lines(self.names, width))
 
 
 @final

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -15,6 +15,7 @@ from ..core.devices import resolve_device
 from ..core.machine import duration, parse_size
 from ..language_models.source import BLOCK_BYTES
 from ..results.base import Result
+from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import Source
 from ..spectrum import choose, precision
 from ..spectrum.base import DEFAULT_WIDTH
@@ -26,7 +27,7 @@ SECONDS_TO_CALIBRATE = 0.2
 
 
 @dataclass(frozen=True, repr=False)
-class CostEstimate(Result):
+class CostEstimate(Result, kind="cost"):
     """Expected time and memory of a rank measurement, correct to an order of magnitude."""
 
     source: Mapping[str, Any]
@@ -44,19 +45,14 @@ class CostEstimate(Result):
     memory_bytes: int
     """Bytes of Python and its libraries, the model, its hidden states, the decomposition and two blocks."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the estimate as label and text."""
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the size, the method, the time and the memory."""
         total = self.model_seconds + self.spectrum_seconds
-        return [
-            ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"),
-            ("method", f"{self.method} ({self.why})"),
-            ("time", f"about {duration(total)} ({duration(self.model_seconds)} of it for the model)"),
-            ("memory", f"about {size(self.memory_bytes)}"),
-        ]
+        time_text = f"about {duration(total)} ({duration(self.model_seconds)} of it for the model)"
+        yield Quantity("", None, "matrix", text=f"{self.contexts:,} contexts × {self.vocab:,} tokens")
+        yield Quantity("method", self.method, "method", ANSWER | TABLE, f"{self.method} ({self.why})")
+        yield Quantity("seconds", total, "time", ANSWER | TABLE, time_text)
+        yield Quantity("memory_bytes", self.memory_bytes, "memory", ANSWER | TABLE, f"about {size(self.memory_bytes)}")
 
 
 @typed

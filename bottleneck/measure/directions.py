@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -14,9 +14,9 @@ from torch import Tensor
 from ..core.checks import typed
 from ..core.devices import exact
 from ..core.full_precision import full_precision
-from ..core.version import __version__
 from ..errors import MatrixError
-from ..results.base import Result, flat
+from ..results.base import Result
+from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..spectrum import (
     EPS,
     Arithmetic,
@@ -41,14 +41,14 @@ SHARES = (0.9, 0.99, 0.999)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Directions(Result):
+class Directions(Result, kind="directions"):
     """Singular values and ranks of a set of n vectors of d dimensions."""
 
     shape: tuple[int, int]
     """(n, d)."""
-    values: NDArray[np.float64]
+    values: NDArray[np.float64] = field(metadata={"key": "singular_values"})
     """(min(n, d),), the singular values, descending."""
-    centered: NDArray[np.float64]
+    centered: NDArray[np.float64] = field(metadata={"key": "singular_values_centered"})
     """The singular values after the mean vector is subtracted."""
     rank: RankEstimate
     rank_centered: RankEstimate
@@ -64,32 +64,18 @@ class Directions(Result):
         """Return the number of leading directions that hold this share of Σσ²."""
         return int(np.searchsorted(np.cumsum(self.values**2), share * float((self.values**2).sum())) + 1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "shape": list(self.shape),
-            "rank": asdict(self.rank),
-            "rank_centered": asdict(self.rank_centered),
-            "entropy_rank": entropy_rank(self.values),
-            "stable_rank": stable_rank(self.values),
-            "directions_for_energy": {f"{share:g}": self.energy(share) for share in SHARES},
-            "mean_cosine": self.mean_cosine,
-            "zeros": self.zeros,
-            "frobenius_relative_error": self.frobenius_relative_error,
-            "singular_values": self.values.tolist(),
-            "singular_values_centered": self.centered.tolist(),
-        }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text."""
-        energy = ", ".join(f"{100 * share:g} % in {self.energy(share):,}" for share in SHARES)
-        return [
-            ("vectors", f"{self.shape[0]:,} of {self.shape[1]:,} dimensions"),
-            ("rank", f"{self.rank}, with their mean subtracted {self.rank_centered}"),
-            ("energy Σσ²", f"{energy} directions"),
-            ("entropy, stable rank", f"{entropy_rank(self.values):.1f}, {stable_rank(self.values):.2f}"),
-            ("mean cosine", self.cosine),
-        ]
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the ranks, and how the directions are spread."""
+        energy = {f"{share:g}": self.energy(share) for share in SHARES}
+        held = f"{', '.join(f'{100 * float(share):g} % in {count:,}' for share, count in energy.items())} directions"
+        entropy, stable = entropy_rank(self.values), stable_rank(self.values)
+        ranks = f"{self.rank}, with their mean subtracted {self.rank_centered}"
+        yield Quantity("", None, "vectors", text=f"{self.shape[0]:,} of {self.shape[1]:,} dimensions")
+        yield Quantity("rank", self.rank, "rank", ANSWER | TABLE, ranks)
+        yield Quantity("directions_for_energy", energy, "energy Σσ²", text=held)
+        yield Quantity("entropy_rank", entropy, "entropy, stable rank", text=f"{entropy:.1f}, {stable:.2f}")
+        yield Quantity("stable_rank", stable, shown=NOWHERE)
+        yield Quantity("mean_cosine", self.mean_cosine, "mean cosine", ANSWER | TABLE, self.cosine)
 
     @property
     def cosine(self) -> str:
@@ -187,7 +173,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadStatistics(Result):
+class HeadStatistics(Result, kind="head-statistics"):
     """Statistics of an output layer that do not need its T × M matrix."""
 
     weight: Directions
@@ -197,24 +183,13 @@ class HeadStatistics(Result):
     bias_norm: float | None
     """‖b‖ of the output bias."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "weight": self.weight.to_dict(),
-            "hidden": None if self.hidden is None else self.hidden.to_dict(),
-            "bias_norm": self.bias_norm,
-            "version": __version__,
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """Return all values, with the keys of W and H joined by dots."""
-        return flat(self.to_dict())
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text."""
-        parts = [("W", self.weight), *([("H", self.hidden)] if self.hidden else [])]
-        rows = [(f"{name}: {label}", text) for name, each in parts for label, text in each.rows()]
-        return rows + ([] if self.bias_norm is None else [("norm of the bias", f"{self.bias_norm:.4g}")])
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield those of W and of H, and the norm of the bias."""
+        for name, each in (("W", self.weight), ("H", self.hidden)):
+            for quantity in each.quantities() if each else ():
+                yield replace(quantity, key="", label=quantity.label and f"{name}: {quantity.label}")
+        if self.bias_norm is not None:
+            yield Quantity("bias_norm", self.bias_norm, "norm of the bias", ANSWER | TABLE)
 
 
 def head_statistics(weight: Any, bias: Any = None, hidden: Any = None) -> HeadStatistics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,9 @@ from scipy.special import stdtrit
 
 from ..core.checks import shown, typed
 from ..errors import ConfigurationError
+from ..results.quantity import Quantity
 from ..sources import ExtendedSource
 from ..theory import PowerLaw, power_law
-from .report import Finding
 
 GROUPS = 10
 """Number of groups of futures for the jackknife, each left out once."""
@@ -99,14 +99,14 @@ def _divergences(block: NDArray[np.float64], V: NDArray[np.float64], ranks: Sequ
     return np.array(means)
 
 
-def power_law_finding(values: NDArray[np.float64]) -> Finding:
-    """Return the power law of an extended logit matrix's singular values as a finding."""
+def power_law_quantity(values: NDArray[np.float64]) -> Quantity:
+    """Return the power law of an extended logit matrix's singular values."""
     positive = values[values > 0]
     if len(positive) < 6:
-        return Finding("power_law", {}, (("power law", "too few singular values for a line"),))
+        return Quantity("power_law", {}, "power law", text="too few singular values for a line")
     law = power_law(positive)
     text = (
         f"σ_i ~ i^−{law.exponent:.3f} ({law.low:.3f} to {law.high:.3f}) over i = {law.first:,} to {law.last:,}, "
         f"R² = {law.r_squared:.3f}"
     )
-    return Finding("power_law", asdict(law), (("power law", text),))
+    return Quantity("power_law", law, "power law", text=text)

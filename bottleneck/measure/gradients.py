@@ -23,6 +23,7 @@ from ..core.progress import Progress, reporting
 from ..errors import MatrixError, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
+from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import open_source
 from ..spectrum import RankEstimate, numerical_rank, singular_values
 
@@ -50,7 +51,7 @@ class Band:
 
 
 @dataclass(frozen=True, repr=False)
-class GradientReport(Result):
+class GradientReport(Result, kind="gradient"):
     """The share of ‖G‖_F that survives backpropagation through the output layer."""
 
     source: Mapping[str, Any] = field(compare=False)
@@ -99,29 +100,28 @@ class GradientReport(Result):
     seconds: float = field(compare=False)
     """Wall-clock time of the measurement."""
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text."""
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the share that is kept beside that of a random direction, and how it was measured."""
         used = f"{self.sampled:,} of {self.contexts:,} contexts" if self.sampled else f"{self.contexts:,} contexts"
         passed = f"{_percent(self.kept)} of the gradient's norm reaches the hidden states"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
-        return [
-            ("verdict", f"{passed}, {self.ratio:.2f} times what W keeps of a random direction"),
-            ("gradient kept", _three(self.kept, self.kept_energy, self.outside)),
-            ("random direction", _three(self.random_kept, self.random_kept_energy, self.random_outside)),
-            ("mean over contexts", _three(self.mean_kept, self.mean_kept_energy, self.mean_outside)),
-            ("rank of the gradient", f"{self.batch_rank} in {self.batch:,} contexts; {self.directions:,} can pass"),
-            ("matrix", f"{used} × {self.vocab:,} tokens"),
-            ("projection", f"onto {onto}, less their means: {self.directions:,} directions"),
-            *(
-                (
-                    f"targets that occur {band.least:,} to {band.most:,} times",
-                    f"{_percent(band.lost)} lost ({band.contexts:,} contexts)",
-                )
-                for band in self.bands
-            ),
-            ("next", "bottleneck need measures how many of these dimensions a text needs"),
-        ]
+        verdict = f"{passed}, {self.ratio:.2f} times what W keeps of a random direction"
+        shown = ANSWER | TABLE
+        chance = _three(self.random_kept, self.random_kept_energy, self.random_outside)
+        mean = _three(self.mean_kept, self.mean_kept_energy, self.mean_outside)
+        passing = f"{self.batch_rank} in {self.batch:,} contexts; {self.directions:,} can pass"
+        yield Quantity("verdict", verdict, "verdict")
+        yield Quantity("kept", self.kept, "gradient kept", shown, _three(self.kept, self.kept_energy, self.outside))
+        yield Quantity("random_kept", self.random_kept, "random direction", shown, chance)
+        yield Quantity("mean_kept", self.mean_kept, "mean over contexts", shown, mean)
+        yield Quantity("batch_rank", self.batch_rank, "rank of the gradient", text=passing)
+        yield Quantity("", None, "matrix", text=f"{used} × {self.vocab:,} tokens")
+        yield Quantity("", None, "projection", text=f"onto {onto}, less their means: {self.directions:,} directions")
+        for band in self.bands:
+            label = f"targets that occur {band.least:,} to {band.most:,} times"
+            yield Quantity("", None, label, text=f"{_percent(band.lost)} lost ({band.contexts:,} contexts)")
+        yield Quantity("next", "bottleneck need measures how many of these dimensions a text needs", "next")
 
 
 def _three(kept: float, energy: float, outside: float) -> str:

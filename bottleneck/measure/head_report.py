@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Unpack
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from ..core.checks import check_above_zero, check_positive, typed
 from ..core.options import LAYER, LayerOptions, Opening, takes
 from ..core.progress import Progress, reporting
-from ..core.version import __version__
 from ..errors import SourceError
 from ..heads import RankBound
 from ..heads.log_linear import LogLinear
 from ..heads.pointwise import Pointwise
 from ..results.base import Result
+from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import output_weights
 from ..spectrum import EPS, RankEstimate, effective_rank, entropy_rank, stable_rank
 from ..spectrum.measures import ENERGY_LEFT_OUT
@@ -32,95 +32,92 @@ NAMED = 8
 """Number of tokens that a line names."""
 
 
+@dataclass(frozen=True)
+class Measures:
+    """What a spectrum of W shows beside its rank."""
+
+    effective_rank: Mapping[str, int | None]
+    """For each ε the number of directions that hold all but a share ε of Σσ²."""
+    entropy_rank: float
+    stable_rank: float
+    power_law: PowerLaw | None
+    """Fit of σ_i ∝ i^(−exponent) over the first half of the spectrum; ``None`` for fewer than three values."""
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        counts, law = ", ".join(f"{count:,}" for count in self.effective_rank.values()), self.power_law
+        fit = "" if law is None else (
+            f"; σ_i ∝ i^−{law.exponent:.3f} ({law.low:.3f} to {law.high:.3f}) up to i = {law.last:,}"
+        )  # fmt: skip
+        return (
+            f"{counts} directions hold 99.9, 99.99, 99.999 % of Σσ²; entropy rank {self.entropy_rank:.1f}, stable "
+            f"rank {self.stable_rank:.2f}{fit}"
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadReport(Result):
+class HeadReport(Result, kind="head"):
     """Sizes, spectrum, mean and unusual rows of the output embeddings W, and the bound that the output layer sets."""
 
     source: Mapping[str, Any]
     """``path``, ``kind`` and ``head``."""
+    vocab: int
+    """M."""
+    embedding_size: int
+    """d."""
     stored: str
     """Type of W in its file."""
     tied: bool | None
     """Whether W is also the input embeddings, if that is known."""
-    has_bias: bool
+    bias: bool
+    """Whether there is an output bias."""
     bound: RankBound
     """Bound on the rank of log P."""
+    raw: Measures
+    """Of the spectrum of W."""
+    centered: Measures
+    """Of that of W with the mean row subtracted."""
     weight: Directions
     """Singular values and ranks of W, raw and with the mean row subtracted."""
-    power_laws: tuple[PowerLaw | None, PowerLaw | None]
-    """Fits of σ_i ∝ i^(−exponent) over the first half of both spectra; ``None`` for fewer than three values."""
-    rows_found: HeadRows
+    rows_found: HeadRows = field(metadata={"key": "rows"})
     names: Mapping[int, str]
     """The tokens of the rows found, if a tokenizer or a vocabulary is there."""
     seconds: float
     """Wall-clock time."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        vocab, size = self.weight.shape
-        both = zip(("raw", "centered"), (self.weight.values, self.weight.centered), self.power_laws, strict=True)
-        return {
-            "source": dict(self.source),
-            "vocab": vocab,
-            "embedding_size": size,
-            "stored": self.stored,
-            "tied": self.tied,
-            "bias": self.has_bias,
-            "bound": asdict(self.bound),
-            **{name: _measures(values, law) for name, values, law in both},
-            "weight": self.weight.to_dict(),
-            "rows": self.rows_found.to_dict(),
-            "names": {str(token): name for token, name in self.names.items()},
-            "seconds": self.seconds,
-            "version": __version__,
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """Return the values that a table shows."""
-        found, (vocab, size) = self.rows_found, self.weight.shape
-        laws = [None if law is None else law.exponent for law in self.power_laws]
-        return {
-            "vocab": vocab,
-            "embedding_size": size,
-            "bound": self.bound.raw,
-            "rank": self.weight.rank.value,
-            "rank_centered": self.weight.rank_centered.value,
-            "stable_rank": stable_rank(self.weight.values),
-            "exponent_centered": laws[1],
-            "mean_cosine": self.weight.mean_cosine,
-            "never_trained": len(found.never_trained),
-            "zero": len(found.zero),
-            "duplicates": sum(map(len, found.duplicates)),
-            "outliers": len(found.outliers),
-        }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text."""
-        vocab, size = self.weight.shape
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the sizes, the bound, the spectrum, the mean and the unusual rows of W."""
         found, weight, bound = self.rows_found, self.weight, self.bound
         tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
         limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
-        layer = f"{self.source['path']} ({self.source['head']}): {vocab:,} tokens × {size:,}, {self.stored}{tied}"
+        shared = f", so that of log P is at most {bound.raw:,}" if bound.raw is not None else ""
         verdict = (
-            f"W has rank {weight.rank}{'' if bound.raw is None else f', so that of log P is at most {bound.raw:,}'}; "
-            f"{len(found.never_trained):,} of {vocab:,} rows look never trained"
+            f"W has rank {weight.rank}{shared}; {len(found.never_trained):,} of {self.vocab:,} rows look never trained"
         )
+        equal = sum(map(len, found.duplicates))
+        size = f"{self.vocab:,} tokens × {self.embedding_size:,}"
+        layer = f"{self.source['path']} ({self.source['head']}): {size}, {self.stored}{tied}"
         norms = f"norm {found.mean_norm:.4g}, the rows' median {found.median_norm:.4g}"
-        return [
-            ("verdict", verdict),
-            ("output layer", f"{layer}, {'with a bias' if self.has_bias else 'without bias'}"),
-            ("bound", limit),
-            ("rank of W", f"{weight.rank}, with the mean row subtracted {weight.rank_centered}"),
-            ("spectrum", _line(weight.values, self.power_laws[0])),
-            ("mean subtracted", _line(weight.centered, self.power_laws[1])),
-            ("mean row", f"{norms}; mean cosine of two rows {weight.cosine}"),
-            ("never trained", self._never_trained()),
-            ("rows of zeros", self._listed(found.zero)),
-            ("equal rows", self._equal()),
-            ("unusual norms", self._norms()),
-            ("argmax", self._argmax()),
-            ("next", "bottleneck argmaxable decides each token; bottleneck need, how many dimensions a text needs"),
-        ]
+        ranks = f"{weight.rank}, with the mean row subtracted {weight.rank_centered}"
+        cosine = f"{norms}; mean cosine of two rows {weight.cosine}"
+        shown, never, outliers = ANSWER | TABLE, found.never_trained, found.outliers
+        yield Quantity("verdict", verdict, "verdict")
+        yield Quantity("", None, "output layer", text=f"{layer}, {'with a bias' if self.bias else 'without bias'}")
+        yield Quantity("vocab", self.vocab, "tokens", TABLE)
+        yield Quantity("embedding_size", self.embedding_size, "d", TABLE)
+        yield Quantity("bound.raw", bound.raw, "bound", TABLE)
+        yield Quantity("", None, "bound", text=limit)
+        yield Quantity("weight.rank", weight.rank, "rank of W", shown, ranks)
+        yield Quantity("", None, "spectrum", text=str(self.raw))
+        yield Quantity("", None, "mean subtracted", text=str(self.centered))
+        yield Quantity("weight.mean_cosine", weight.mean_cosine, "mean row", shown, cosine)
+        yield Quantity("", len(never), "never trained", shown, self._never_trained())
+        yield Quantity("", len(found.zero), "rows of zeros", shown, self._listed(found.zero))
+        yield Quantity("", equal, "equal rows", shown, self._equal())
+        yield Quantity("", len(outliers), "unusual norms", shown, self._norms())
+        yield Quantity("", None, "argmax", text=self._argmax())
+        after = "bottleneck argmaxable decides each token; bottleneck need, how many dimensions a text needs"
+        yield Quantity("next", after, "next")
 
     def _never_trained(self) -> str:
         found = self.rows_found
@@ -151,7 +148,7 @@ class HeadReport(Result):
 
     def _argmax(self) -> str:
         found = self.rows_found
-        never = sum(map(len, found.duplicates)) if not self.has_bias else 0
+        never = sum(map(len, found.duplicates)) if not self.bias else 0
         equal = f"; the {never:,} with equal rows are never the only one" if never else ""
         return f"at least {found.argmaxable:,} of {found.tried:,} tokens can be it, by one context vector each{equal}"
 
@@ -199,12 +196,15 @@ def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
     named = sorted(token for token in tokens if layer.own_tokens is None or token < layer.own_tokens)
     return HeadReport(
         source=layer.source,
+        vocab=M,
+        embedding_size=layer.weight.shape[1],
         stored=layer.stored,
         tied=layer.tied,
-        has_bias=layer.bias is not None,
+        bias=layer.bias is not None,
         bound=layer.head.rank_bound,
+        raw=_measures(weight.values, weight.rank),
+        centered=_measures(weight.centered, weight.rank_centered),
         weight=weight,
-        power_laws=(_law(weight.values, weight.rank), _law(weight.centered, weight.rank_centered)),
         rows_found=found,
         names={} if layer.names is None else dict(zip(named, layer.names(named), strict=True)),
         seconds=round(time.monotonic() - started, 3),
@@ -246,8 +246,9 @@ def argmaxable(
             "set of logits; give a model with a single softmax"
         )
     report = unargmaxable(layer.weight, layer.bias, seconds=limit, workers=workers, progress=reporting(progress))
-    padding = range(0) if layer.own_tokens is None else range(layer.own_tokens, report.vocab)
-    return replace(report, source=layer.source, padding=padding, seconds=round(time.monotonic() - started, 3))
+    if layer.own_tokens is not None and layer.own_tokens < report.vocab:
+        report = report.with_padding(layer.own_tokens)
+    return replace(report, source=layer.source, seconds=round(time.monotonic() - started, 3))
 
 
 def _roundoff(stored: str) -> tuple[float, bool]:
@@ -257,26 +258,11 @@ def _roundoff(stored: str) -> tuple[float, bool]:
     return eps or (2.0 ** (1 - int(bits[1])) if bits else EPS["bfloat16"]), eps is None
 
 
-def _law(values: NDArray[Any], rank: RankEstimate) -> PowerLaw | None:
+def _measures(values: NDArray[Any], rank: RankEstimate) -> Measures:
     last = min(rank.value, max(3, len(values) // 2))
-    return power_law(values, last=last) if last >= 3 else None
-
-
-def _measures(values: NDArray[Any], law: PowerLaw | None) -> dict[str, Any]:
-    return {
-        "effective_rank": {name: effective_rank(values, epsilon=float(name)) for name in ENERGY_LEFT_OUT},
-        "entropy_rank": entropy_rank(values),
-        "stable_rank": stable_rank(values),
-        "power_law": None if law is None else asdict(law),
-    }
-
-
-def _line(values: NDArray[Any], law: PowerLaw | None) -> str:
-    counts = ", ".join(f"{effective_rank(values, epsilon=float(name)):,}" for name in ENERGY_LEFT_OUT)
-    fit = "" if law is None else (
-        f"; σ_i ∝ i^−{law.exponent:.3f} ({law.low:.3f} to {law.high:.3f}) up to i = {law.last:,}"
-    )  # fmt: skip
-    return (
-        f"{counts} directions hold 99.9, 99.99, 99.999 % of Σσ²; entropy rank {entropy_rank(values):.1f}, stable rank "
-        f"{stable_rank(values):.2f}{fit}"
+    return Measures(
+        effective_rank={name: effective_rank(values, epsilon=float(name)) for name in ENERGY_LEFT_OUT},
+        entropy_rank=entropy_rank(values),
+        stable_rank=stable_rank(values),
+        power_law=power_law(values, last=last) if last >= 3 else None,
     )

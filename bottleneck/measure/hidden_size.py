@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..core.checks import typed
 from ..errors import ConfigurationError, MatrixError, Parameter
+from ..results.quantity import Quantity
 from ..spectrum import Precision, Spectrum, judge, precision
 from ..spectrum.rules import NOISE_FACTOR
-from .report import Doubts, Finding
 
 CLEAR = 2.0
 """Least ratio of the largest gap to the next one."""
@@ -107,18 +107,18 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
     )
 
 
-def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, embedding_size: int | None = None) -> Finding:
-    """Return the hidden size as a finding, or the reason why it is unknown.
+def hidden_size(spectrum: Spectrum, eps: Precision, warning: str, embedding_size: int | None = None) -> Quantity:
+    """Return the hidden size as a quantity, or the reason why it is unknown.
 
     Args:
         spectrum: the spectrum.
         eps: roundoff of the outputs, and how many rows and columns differ: repeated ones end the spectrum as d does.
-        doubts: what makes any rank doubtful.
+        warning: what makes any rank doubtful, or an empty string.
         embedding_size: the size of the output layer, if the model is known.
     """
     key = "hidden_size_estimate"
     try:
-        if warning := doubts.get("rank_warning"):
+        if warning:
             raise MatrixError(warning)
         estimate = estimate_hidden_size(spectrum, eps=eps)
         rows, columns = eps.distinct or spectrum.shape
@@ -128,7 +128,7 @@ def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, embedding_size: 
                 f"{estimate.value:,} directions: measure more different contexts and tokens than the hidden size"
             )
     except MatrixError as error:
-        return Finding(key, {"value": None, "why": str(error)}, (("hidden size", f"unknown: {error}"),))
+        return Quantity(key, {"value": None, "why": str(error)}, "hidden size", text=f"unknown: {error}")
     text = (
         f"{estimate.value:,} (σ_{estimate.value} / σ_{estimate.value + 1} at least {estimate.gap:.3g}, the next "
         f"largest ratio {estimate.next_gap:.3g}); an output bias makes it one too many, a norm that subtracts the mean "
@@ -137,7 +137,7 @@ def finding(spectrum: Spectrum, eps: Precision, doubts: Doubts, embedding_size: 
     if embedding_size is not None:
         text += f"; the output layer's own size is {embedding_size:,}"
     values = asdict(estimate) | {"around": {str(index): ratio for index, ratio in estimate.around.items()}}
-    return Finding(key, values, (("hidden size", text),))
+    return Quantity(key, values, "hidden size", text=text)
 
 
 @typed

@@ -17,6 +17,7 @@ from ..heads.log_linear import LogLinear
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Result, Results
+from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, labelled, open_source
 from ..sources.output_weights import OutputWeights, output_weights
 from ..sources.top_k import decimal_step
@@ -50,7 +51,7 @@ class Measured:
 
 
 @dataclass(frozen=True, repr=False)
-class Identification(Result):
+class Identification(Result, kind="identification"):
     """Whether rows of log-probabilities may be those of a model."""
 
     source: Mapping[str, Any]
@@ -73,21 +74,24 @@ class Identification(Result):
     why: str
     """One sentence about the verdict."""
 
-    def columns(self) -> dict[str, Any]:
-        """Return the verdict and the numbers of both tests."""
-        tests = {"outside span(W)": self.span, "off the ellipse": self.ellipse}
-        shown = {name: each and f"{each.value:.2g} (≤ {each.limit:.1g})" for name, each in tests.items()}
-        return {"verdict": self.verdict, **shown}
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the verdict and its evidence as label and text."""
-        rows = [("rows", f"{self.rows_from['path']}, {self.contexts:,} used"), ("model", self.name)]
-        rows += [("verdict", self.verdict), ("why", self.why)]
-        for label, test in (("outside span(W)", self.span), ("off the ellipse", self.ellipse), ("mean", self.mean)):
-            rows += [(label, f"{test.value:.3g}, roundoff allows {test.limit:.2g}")] if test else []
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the verdict and its evidence."""
+        yield Quantity("verdict", self.verdict, "verdict", ANSWER | TABLE)
+        yield Quantity("why", self.why, "why")
+        yield Quantity("", None, "rows", text=f"{self.rows_from['path']}, {self.contexts:,} used")
+        yield Quantity("", None, "model", text=self.name)
+        tests = {"outside span(W)": self.span, "off the ellipse": self.ellipse, "mean": self.mean}
+        for label, test in tests.items():
+            if test:
+                yield Quantity("", None, label, text=f"{test.value:.3g}, roundoff allows {test.limit:.2g}")
+            if label != "mean":
+                yield Quantity(
+                    "", test and test.value, label, TABLE, (test and f"{test.value:.2g} (≤ {test.limit:.1g})") or ""
+                )
         if self.on_ellipse:
-            rows.append(("‖(h − β)/γ‖²/d", f"{self.on_ellipse[0]:.8f} ± {self.on_ellipse[1]:.1g} over the rows"))
-        return [*rows, ("unrelated W", f"leaves {self.unrelated:.3g} outside")]
+            mean, spread = self.on_ellipse
+            yield Quantity("", None, "‖(h − β)/γ‖²/d", text=f"{mean:.8f} ± {spread:.1g} over the rows")
+        yield Quantity("unrelated", self.unrelated, "unrelated W", text=f"leaves {self.unrelated:.3g} outside")
 
 
 @takes(Opening)

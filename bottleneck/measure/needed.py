@@ -23,6 +23,7 @@ from ..heads.pointwise import Pointwise
 from ..heads.scores import Scores
 from ..language_models import ModelOnText
 from ..results.base import Result
+from ..results.quantity import TABLE, Quantity
 from ..sources import open_source
 from .directions import ROWS
 
@@ -36,6 +37,9 @@ KEPT = 0.99
 """Share of the distribution, and of the perplexity, that the printed sentence asks for."""
 FITS = {"other_text": "fitted on another text", "same_text": "fitted on this text itself"}
 """The two fits, and what figures call them."""
+LABELS = ("one head", "this text")
+"""What the lines call the two fits."""
+MEANING = "the first says what the model needs, the second only what this text spans"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Reduced:
 
 
 @dataclass(frozen=True, repr=False)
-class NeedReport(Result):
+class NeedReport(Result, kind="need"):
     """What is left of a model when its output layer has only r of its d dimensions."""
 
     source: Mapping[str, Any]
@@ -85,31 +89,23 @@ class NeedReport(Result):
         limit = self.perplexity / KEPT
         return kept, next((each.dimensions for each in curve if (each.perplexity or math.inf) <= limit), None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        needed = {fit: dict(zip(("acceptance", "perplexity"), self.needed(fit), strict=True)) for fit in FITS}
-        return super().to_dict() | {"needed": needed}
-
-    def summary(self) -> dict[str, Any]:
-        """Return the values that a table shows."""
-        return super().summary() | {f"needed_{fit}": self.needed(fit)[0] for fit in FITS}
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as pairs of label and text."""
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the dimensions that are needed, and the curve of both fits."""
         text = " ".join(str(self.source[key]) for key in ("corpus", "split") if self.source.get(key))
         own = "" if self.perplexity is None else f"; perplexity {self.perplexity:.4g}"
         size = f"{self.contexts:,} contexts × {self.vocab:,} tokens, d = {self.embedding_size:,}"
-        return [
-            ("model", f"{self.source['path']} ({self.source['head']}){text and f' on {text}'}: {size}{own}"),
-            ("one head", self._sentence("other_text", f"fitted on {self.fitted:,} other contexts")),
-            ("this text", self._sentence("same_text", "fitted on the measured contexts themselves")),
-            ("meaning", "the first says what the model needs, the second only what this text spans"),
-            *(
-                (f"r = {point.dimensions:,}" if what == "one head" else "", f"{what}: {_numbers(point)}")
-                for pair in zip(self.other_text, self.same_text, strict=True)
-                for what, point in zip(("one head", "this text"), pair, strict=True)
-            ),
-        ]
+        model = f"{self.source['path']} ({self.source['head']}){text and f' on {text}'}: {size}{own}"
+        hows = (f"fitted on {self.fitted:,} other contexts", "fitted on the measured contexts themselves")
+        for fit, label, how in zip(FITS, LABELS, hows, strict=True):
+            needed = dict(zip(("acceptance", "perplexity"), self.needed(fit), strict=True))
+            yield Quantity(f"needed.{fit}", needed, label, text=self._sentence(fit, how))
+            yield Quantity("", needed["acceptance"], f"needed, {label}", TABLE)
+        yield Quantity("", None, "meaning", text=MEANING)
+        yield Quantity("", None, "model", text=model)
+        for pair in zip(self.other_text, self.same_text, strict=True):
+            for what, point in zip(LABELS, pair, strict=True):
+                label = f"r = {point.dimensions:,}" if what == LABELS[0] else ""
+                yield Quantity("", None, label, text=f"{what}: {_numbers(point)}")
 
     def _sentence(self, fit: str, how: str) -> str:
         kept, perplexity = self.needed(fit)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, Literal, Unpack
 
@@ -16,10 +17,10 @@ from ..core.checks import check_seed, shown, typed
 from ..core.devices import exact
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..core.version import __version__
 from ..errors import ConfigurationError, MatrixError, Parameter
 from ..language_models import ModelOnText
 from ..results.base import Result
+from ..results.quantity import FRAME, TABLE, Quantity
 from ..sources import Source, open_source
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked
@@ -33,8 +34,6 @@ CACHED = 1 << 17
 """Entries (1 MiB of float64) processed at once: they and a few results fit into a core's cache."""
 KINDS = ("log-probs", "logits")
 LABEL = "expected pairwise KL divergence"
-NUMBERS = ("contexts", "vocab", "pairs", "kld", "standard_error", "roundoff", "largest_log_sum")
-"""The values of a divergence in JSON."""
 ROWS_IN_MEMORY = 1 << 27
 """Most entries (1 GiB of float64) that one pass over the matrix collects for drawn pairs."""
 MOST_PAIRS = 1 << 30
@@ -60,9 +59,15 @@ class Histogram:
     counts: tuple[int, ...]
     """Number of values in each bin; they add up to the number of values."""
 
+    def __post_init__(self) -> None:
+        """Refuse bins that do not ascend, or that hold nothing."""
+        ascending = all(low < high for low, high in pairwise(self.edges))
+        if len(self.edges) != len(self.counts) + 1 or sum(self.counts) < 1 or not ascending:
+            raise ValueError("a histogram must hold counts between ascending edges")
+
 
 @dataclass(frozen=True, repr=False)
-class PairwiseKLD(Result):
+class PairwiseKLD(Result, kind="kld"):
     """An expected pairwise Kullback-Leibler divergence; ``float(estimate)`` is its value."""
 
     kld: float
@@ -91,55 +96,25 @@ class PairwiseKLD(Result):
     """The divergences of drawn pairs; ``None`` when all pairs are used, because none of them is then formed."""
     doubt: str = ""
     """Why the entries may be something else than a model's log-probabilities: a floor, a truncation, lost digits."""
-    variants: Mapping[str, PairwiseKLD] = field(default_factory=dict, hash=False)
-    """The divergences of further matrices; ``"vocab_tokenizer"`` is that of the tokenizer's tokens alone."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "source": dict(self.source),
-            **{name: getattr(self, name) for name in NUMBERS},
-            "eps": self.eps.to_dict(),
-            **({"doubt": self.doubt} if self.doubt else {}),
-            **({"histogram": asdict(self.histogram)} if self.histogram else {}),
-            **{key: {name: getattr(each, name) for name in NUMBERS} for key, each in self.variants.items()},
-            "seconds": self.seconds,
-            "version": __version__,
-        }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the divergence, and those of the variants, as rows of label and text."""
-        source = [("source", str(self.source["path"]))] if self.source else []
-        return [*source, ("matrix", f"{self.contexts:,} contexts × {self.vocab:,} tokens"), *self._estimates()]
-
-    def summary(self) -> dict[str, Any]:
-        """Return the values that a table shows, those of the tokenizer's tokens alone with ``_no_padding``."""
-        variants = {
-            f"{name}_no_padding": getattr(each, name)
-            for each in self.variants.values()
-            for name in NUMBERS
-            if name not in ("contexts", "pairs")
-        }
-        return {**super().summary(), **variants}
-
-    def columns(self) -> dict[str, Any]:
-        """Return the divergences and their standard errors, in nats."""
-        shown: dict[str, Any] = {}
-        for suffix, each in (("", self), *((", no padding", each) for each in self.variants.values())):
-            shown |= {f"pairwise KL{suffix}": each.kld, f"standard error{suffix}": each.standard_error}
-        return shown
-
-    def _estimates(self) -> list[tuple[str, str]]:
-        variants = [f"{each.text()} ({each.vocab:,} tokens, renormalized)" for each in self.variants.values()]
-        return [(LABEL, self.text()), *((f"{LABEL}, no padding", text) for text in variants)]
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the divergence, its standard error, and what was measured."""
+        yield Quantity("", None, LABEL, text=self.text())
+        yield Quantity("contexts", self.contexts, shown=FRAME)
+        yield Quantity("vocab", self.vocab, shown=FRAME)
+        yield Quantity("kld", self.kld, "pairwise KL", TABLE)
+        yield Quantity("standard_error", self.standard_error, "standard error", TABLE)
+        if self.source:
+            yield Quantity("source", self.source, "source", text=str(self.source["path"]))
+        yield Quantity("", None, "matrix", text=f"{self.contexts:,} contexts × {self.vocab:,} tokens")
 
     def __float__(self) -> float:
         """Return the divergence in nats."""
         return self.kld
 
     def __str__(self) -> str:
-        """Return the divergence with its errors on one line, and each variant on one more."""
-        return "\n".join(f"{label} {text}" for label, text in self._estimates())
+        """Return the divergence with its errors on one line."""
+        return f"{LABEL} {self.text()}"
 
     def text(self) -> str:
         """Return the value with its errors and its doubts."""
@@ -407,8 +382,6 @@ def kld(
 ) -> PairwiseKLD:
     """Measure the expected pairwise KL divergence of a source's rows, in nats (Yang et al. 2018, appendix C.1).
 
-    A head with rows for more tokens than the tokenizer has is also measured without them, renormalized.
-
     Args:
         source: as for `rank`.
         pairs: ``"all"`` for all T² ordered pairs, exactly and in one pass, or the number of pairs to draw, at least 2.
@@ -425,9 +398,8 @@ def kld(
     opened, report = open_source(source, **options), reporting(progress)
     opened.prepare(report)
     whole = _divergence(opened, pairs, seed, report)
-    variants = {key: _divergence(each, pairs, seed, report) for key, each in opened.variants().items()}
     seconds = round(time.monotonic() - started, 3)
-    return replace(whole, source=opened.description, doubt=opened.entry_warning(), variants=variants, seconds=seconds)
+    return replace(whole, source=opened.description, doubt=opened.entry_warning(), seconds=seconds)
 
 
 def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress: Progress) -> PairwiseKLD:

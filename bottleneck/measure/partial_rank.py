@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from ..core.progress import Progress
 from ..errors import MatrixError
+from ..results.quantity import Quantity
 from ..sources import MatrixSource, PartialSource
 from ..spectrum import Precision, RankEstimate, Rounding, numerical_rank
 from ..spectrum.judge import DROP
 from .computing import SpectrumSettings, compute_spectrum
-from .report import Finding, RankReport
+from .report import RankReport, report_of
 from .verdict import Verdict
 
 POWER = 16
@@ -106,26 +107,27 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         "rank_if_exact": stored.value,
         "is_too_small": (stored.gap or 0.0) < DROP,
     }
-    return RankReport(
+    size = "{contexts:,} of {of_contexts:,} contexts × {tokens:,} of {of_tokens:,} tokens, all seen"
+    noise_text = (
+        "the file's rounding adds at most {error_norm:.3g} to a σ, and noise of norm {noise_norm:.3g} is expected"
+    )
+    return report_of(
+        spectrum,
+        rank,
+        rank,
+        said=_verdict(rank, values),
         source=source.description,
-        spectrum=spectrum,
         eps=replace(eps, rounding=grid),
         rule=rule,
-        rank=rank,
-        rank_centered=rank,
+        rank_by_rule={rule: rank.value},
         bound=asdict(source.bound),
         embedding_size=None,
-        why=why,
-        findings=(_finding(rank, values),),
+        method_why=why,
+        more=(
+            Quantity("block", values, "block", text=size.format(**values)),
+            Quantity("", None, "error", text=noise_text.format(**values)),
+        ),
     )
-
-
-def _finding(rank: RankEstimate, block: Mapping[str, Any]) -> Finding:
-    """Return the block, with the verdict."""
-    size = "{contexts:,} of {of_contexts:,} contexts × {tokens:,} of {of_tokens:,} tokens, all seen"
-    error = "the file's rounding adds at most {error_norm:.3g} to a σ, and noise of norm {noise_norm:.3g} is expected"
-    rows = ("block", size.format(**block)), ("error", error.format(**block))
-    return Finding("block", block, rows, verdict=_verdict(rank, block))
 
 
 def _verdict(rank: RankEstimate, block: Mapping[str, Any]) -> Verdict:

@@ -19,19 +19,29 @@ from ..core.machine import peak_memory_bytes
 from ..core.options import OPENING, RANK, Opening, takes
 from ..core.parallel import ALONE
 from ..core.progress import reporting
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, look_up
 from ..hugging_face import HuggingFaceOnText
-from ..sources import FiniteColumns, PartialSource, Source, is_several, labelled, open_source, open_sources
-from ..spectrum import Precision, RankEstimate, judge, precision
+from ..results.quantity import DETAIL, Quantity
+from ..sources import (
+    FiniteColumns,
+    PartialSource,
+    Source,
+    is_several,
+    labelled,
+    open_source,
+    open_sources,
+    with_own_tokens,
+)
+from ..spectrum import RULES, Precision, RankEstimate, judge, precision
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
 from .directions import ROWS, directions
-from .hidden_size import finding as hidden_size_finding
+from .hidden_size import hidden_size
 from .pairwise_kld import source_precision
 from .partial_rank import partial_rank
-from .report import Doubts, Finding, RankReport
-from .reports import RankReports, checkpoint_finding, steps_of
+from .report import RankReport, report_of
+from .reports import RankReports, checkpoint_quantities, steps_of
 
 INF = RANK["inf"].choices
 """The ways to treat entries of −∞."""
@@ -91,8 +101,15 @@ def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReport
     named = labelled(source)
     opened = open_sources(named.values(), opening)
     is_course = steps_of(named.values()) is not None
-    # What a source keeps in memory is gone with it.
-    return RankReports(_rank(partial(opened.pop, 0), options, is_course).named(label) for label in named)
+    reports = []
+    for label in named:
+        for name, each in with_own_tokens(label, opened.pop(0)):  # what a source keeps in memory is gone with it
+            reports.append(_rank(partial(_itself, each), options, is_course).named(name))
+    return RankReports(reports)
+
+
+def _itself(source: Source) -> Source:
+    return source
 
 
 def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bool = False) -> RankReport:
@@ -114,10 +131,11 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
         report = partial_rank(opened, asked or precision("float32"), settings["rule"], how)
     else:
         report = _whole_rank(opened, asked, settings, how)
-        findings = [*report.findings, *(checkpoint_finding(opened, how.progress) if is_checkpoint else [])]
-        report = replace(report, findings=tuple(findings))
+        if is_checkpoint:
+            report = replace(report, more=(*report.more, *checkpoint_quantities(report, opened, how.progress)))
+    certificate: Any = {**report.certificate, "precision_found": dict(state)}
     seconds = round(time.monotonic() - started, 3)
-    return replace(report, precision_found=state, seconds=seconds, peak_memory_bytes=peak_memory_bytes())
+    return replace(report, certificate=certificate, seconds=seconds, peak_memory_bytes=peak_memory_bytes())
 
 
 def _whole_rank(
@@ -130,39 +148,34 @@ def _whole_rank(
     if asked is not None:  # before the numbers are read to see how precise they are
         check_resolution(how.method, shape=matrix.shape, eps=asked.value)
     matrix.prepare(how.progress)
-    report = _measured(matrix, asked, settings["rule"], how)
-    findings = _unjudged(matrix, asked)
-    if how.processes.count == 1 and (analysis := _head_analysis(opened)):
-        findings.append(analysis)
+    recorded = source_precision(matrix)
+    eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
+    spectrum, why = compute_spectrum(matrix, eps.value, how)
+    if spectrum.method == "factored":  # no logits were rounded
+        recorded, eps = matrix.precision, replace(eps, size=matrix.precision.size)
+    warning = matrix.rank_warning(max(eps.value, recorded.value))
+    ranks = {rule: judge(spectrum, eps, rule=rule, recorded=recorded, rank_warning=warning) for rule in RULES}
+    raw, centered = look_up("rule", settings["rule"], ranks)
+    more = _unjudged(matrix, asked)
+    if how.processes.count == 1:
+        more += _head_analysis(opened)
     if not has_float64(device := resolve_device(how.device)):
         text = f"on the CPU, because {device} has no float64"
-        findings.append(Finding("decomposed_on", {"device": "cpu", "asked": device}, (("decomposed", text),)))
+        more.append(Quantity("decomposed_on", {"device": "cpu", "asked": device}, "decomposed", text=text))
     if settings["estimate_hidden_size"]:
-        findings.append(hidden_size_finding(report.spectrum, report.eps, report.doubts, matrix.embedding_size))
-    variants = {key: _measured(each, asked, settings["rule"], how) for key, each in matrix.variants().items()}
-    return replace(report, findings=tuple(findings), variants=variants)
-
-
-def _measured(source: Source, asked: Precision | None, rule: str, how: SpectrumSettings) -> RankReport:
-    """Return the report of one matrix, without its cost."""
-    recorded = source_precision(source)
-    eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
-    spectrum, why = compute_spectrum(source, eps.value, how)
-    if spectrum.method == "factored":  # no logits were rounded
-        recorded, eps = source.precision, replace(eps, size=source.precision.size)
-    doubts: Doubts = {"recorded": recorded, "rank_warning": source.rank_warning(max(eps.value, recorded.value))}
-    raw, centered = judge(spectrum, eps, rule=rule, **doubts)
-    return RankReport(
-        source=source.description,
-        spectrum=spectrum,
+        more.append(hidden_size(spectrum, eps, warning, matrix.embedding_size))
+    return report_of(
+        spectrum,
+        _within_bound(raw, matrix.bound.raw),
+        _within_bound(centered, matrix.bound.centered),
+        source=matrix.description,
         eps=eps,
-        rule=rule,
-        rank=_within_bound(raw, source.bound.raw),
-        rank_centered=_within_bound(centered, source.bound.centered),
-        bound=asdict(source.bound),
-        embedding_size=source.embedding_size,
-        why=why,
-        doubts=doubts,
+        rule=settings["rule"],
+        rank_by_rule={rule: int(each) for rule, (each, _) in ranks.items()},
+        bound=asdict(matrix.bound),
+        embedding_size=matrix.embedding_size,
+        method_why=why,
+        more=tuple(more),
     )
 
 
@@ -185,23 +198,23 @@ def _asked(eps: str | float | None) -> Precision | None:
     return asked
 
 
-def _unjudged(source: Source, asked: Precision | None) -> list[Finding]:
-    """Return the rounding that was detected but not used, because eps was given, as a finding."""
+def _unjudged(source: Source, asked: Precision | None) -> list[Quantity]:
+    """Return the rounding that was detected but not used, because eps was given."""
     rounding = source.precision.rounding
     if asked is None or rounding is None:
         return []
     text = f"{rounding}; the ranks are not judged by it, because eps was given"
     step = None if math.isinf(rounding.step) else rounding.step
-    return [Finding("rounding_seen", {**asdict(rounding), "step": step}, (("rounding", text),), is_detail=True)]
+    return [Quantity("rounding_seen", {**asdict(rounding), "step": step}, "rounding", DETAIL, text)]
 
 
-def _head_analysis(source: Source) -> Finding | None:
+def _head_analysis(source: Source) -> list[Quantity]:
     r"""Return an analysis of the output embeddings W and the hidden states H of a Hugging Face model, if it is one.
 
     Row-centring A subtracts the mean from the rows of W: :math:`A (I - 11^⊤/M) = H (W - 1\bar w^⊤)^⊤`.
     """
     if not isinstance(source, HuggingFaceOnText):
-        return None
+        return []
     head, norm, vocabularies, tied = source.full_head, source.checked_head.norm, source.vocabularies, source.model.tied
     scale, soft_cap = getattr(head, "scale", 1.0), getattr(head, "soft_cap", None)
     weight = directions(head.weight[: source.shape[1]].split(ROWS))
@@ -217,24 +230,21 @@ def _head_analysis(source: Source) -> Finding | None:
     if vocabularies["tokenizer"] is not None:
         sizes += f", {vocabularies['tokenizer']:,} tokens in the tokenizer"
     by = f"by at most {source.checked_head.difference:.2g}" if source.checked_head.difference else "nowhere"
-    return Finding(
-        "head_analysis",
-        {
-            "tied": tied,
-            "bias": head.bias is not None,
-            "scale": scale,
-            "soft_cap": soft_cap,
-            "final_layer_norm": None if norm is None else {"name": norm.name, "offset": norm.offset},
-            "vocabularies": vocabularies,
-            "logit_difference": source.checked_head.difference,
-            "weight": weight.to_dict(),
-            "hidden": hidden.to_dict(),
-        },
-        (
-            ("output layer", f"{', '.join(has)}; {sizes}"),
-            ("logits checked", f"they differ {by} from the model's own on a sample of its contexts"),
-            ("W", weight.one_line()),
-            ("H", hidden.one_line()),
-        ),
-        is_detail=True,
-    )
+    values = {
+        "tied": tied,
+        "bias": head.bias is not None,
+        "scale": scale,
+        "soft_cap": soft_cap,
+        "final_layer_norm": None if norm is None else {"name": norm.name, "offset": norm.offset},
+        "vocabularies": vocabularies,
+        "logit_difference": source.checked_head.difference,
+        "weight": weight,
+        "hidden": hidden,
+    }
+    checked = f"they differ {by} from the model's own on a sample of its contexts"
+    return [
+        Quantity("head_analysis", values, "output layer", DETAIL, f"{', '.join(has)}; {sizes}"),
+        Quantity("", None, "logits checked", DETAIL, checked),
+        Quantity("", None, "W", DETAIL, weight.one_line()),
+        Quantity("", None, "H", DETAIL, hidden.one_line()),
+    ]

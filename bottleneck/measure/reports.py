@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from torch import Tensor
 
@@ -15,11 +15,12 @@ from ..errors import SourceError
 from ..language_models import ModelOnText, Source
 from ..language_models.checkpoint import CHECKPOINTS
 from ..results.base import Results, short_names
+from ..results.quantity import DETAIL, NOWHERE, TABLE, Quantity
 from ..spectrum import effective_rank, entropy_rank
 from ..theory.power_law import power_law
 from .directions import ROWS, Directions, directions
 from .gradients import gradient
-from .report import Finding, RankReport
+from .report import RankReport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,15 +30,6 @@ if TYPE_CHECKING:
 
 STEP = re.compile(r"(?P<run>.*?)(?P<unit>step|checkpoint|epoch)[-_](?P<number>\d+)(/|\.\w+)?")
 """A path or name of a checkpoint."""
-COLUMNS = {
-    "effective_rank_hidden": "effective rank of H",
-    "effective_rank_weight": "effective rank of W",
-    "rankme": "RankMe of H",
-    "alpha_req": "αReQ of H",
-    "gradient_kept": "gradient kept",
-    "perplexity": "perplexity",
-}
-"""Values of a checkpoint, and their headings."""
 
 
 @final
@@ -85,7 +77,8 @@ class RankReports(Results[RankReport]):
 
 def _of_course(report: RankReport) -> dict[str, float | None]:
     """Return the values of one checkpoint that a figure draws."""
-    shown = report.columns() | {"effective rank": report.summary()["effective_rank_1e-3"]}
+    shown: dict[str, float | None] = {each.label: each.value for each in report.more if each.shown & TABLE}
+    shown |= {"effective rank": report.effective_rank["1e-3"]}
     for name, rank in (("rank", report.rank), ("row-centred rank", report.rank_centered)):
         shown |= {name: rank.value, f"{name}, low": rank.low, f"{name}, high": rank.high}
     return shown
@@ -149,8 +142,8 @@ def steps_of(names: Iterable[object]) -> tuple[str, list[int]] | None:
     return found[0]["unit"], [int(match["number"]) for match in found]
 
 
-def checkpoint_finding(source: Source, progress: Progress) -> list[Finding]:
-    """Return effective ranks of H and W, RankMe and αReQ of H, the gradient kept and the perplexity of a model.
+def checkpoint_quantities(report: RankReport, source: Source, progress: Progress) -> list[Quantity]:
+    """Return effective ranks of log P, H and W, RankMe and αReQ of H, the gradient kept and the perplexity of a model.
 
     H are the context vectors of a log-linear head, (T, d), otherwise the inputs of the output layer. Effective ranks
     leave out 10⁻³ of Σσ².
@@ -166,16 +159,23 @@ def checkpoint_finding(source: Source, progress: Progress) -> list[Finding]:
         return []
     H, W = directions(_contexts(source)), directions(source.head.weight.split(ROWS))
     alpha, last = alpha_req(H)
-    values: dict[str, Any] = {
-        "effective_rank_hidden": effective_rank(H.values, epsilon=1e-3),
-        "effective_rank_weight": effective_rank(W.values, epsilon=1e-3),
-        "rankme": entropy_rank(H.values),
-        "alpha_req": alpha,
-        "alpha_req_last": last,
-        "gradient_kept": gradient(source, progress=progress).kept,
-        "perplexity": evaluate_source(source, progress=progress).perplexity,
-    }
-    return [Finding("checkpoint", values, _rows(values), is_detail=True, columns=COLUMNS)]
+    fit = "unknown" if alpha is None else f"{alpha:.3f} (i from 1 to {last:,})"
+    kept = gradient(source, progress=progress).kept
+    shown = DETAIL | TABLE
+    return [
+        Quantity("effective_rank.1e-3", report.effective_rank["1e-3"], "effective rank", TABLE),
+        Quantity(
+            "checkpoint.effective_rank_hidden", effective_rank(H.values, epsilon=1e-3), "effective rank of H", shown
+        ),
+        Quantity(
+            "checkpoint.effective_rank_weight", effective_rank(W.values, epsilon=1e-3), "effective rank of W", shown
+        ),
+        Quantity("checkpoint.rankme", entropy_rank(H.values), "RankMe of H", shown),
+        Quantity("checkpoint.alpha_req", alpha, "αReQ of H", shown, fit),
+        Quantity("checkpoint.alpha_req_last", last, shown=NOWHERE),
+        Quantity("checkpoint.gradient_kept", kept, "gradient kept", shown, f"{100 * kept:.2f} %"),
+        Quantity("checkpoint.perplexity", evaluate_source(source, progress=progress).perplexity, "perplexity", shown),
+    ]
 
 
 def _contexts(source: ModelOnText) -> Iterator[Tensor]:
@@ -193,14 +193,3 @@ def alpha_req(hidden: Directions) -> tuple[float | None, int]:
     rank = hidden.rank_centered.value
     last = max(3, rank // 2)
     return (power_law(hidden.centered**2, last=last).exponent if rank >= 3 else None), last
-
-
-def _rows(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    ranks = f"{values['effective_rank_hidden']:,} of H, {values['effective_rank_weight']:,} of W"
-    alpha = "unknown" if values["alpha_req"] is None else f"{values['alpha_req']:.3f}"
-    return (
-        ("effective ranks", f"{ranks}, for ε = 1e-3"),
-        ("RankMe, αReQ of H", f"{values['rankme']:.1f}, {alpha} (i from 1 to {values['alpha_req_last']:,})"),
-        ("gradient kept", f"{100 * values['gradient_kept']:.2f} % of its norm"),
-        ("perplexity", f"{values['perplexity']:.2f}"),
-    )

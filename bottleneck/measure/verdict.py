@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..spectrum import RankEstimate
@@ -20,17 +21,31 @@ class Verdict(NamedTuple):
     """Empty where nothing follows."""
 
 
-def verdict(report: Any, shape: tuple[int, int]) -> Verdict:
+def verdict(
+    raw: RankEstimate,
+    centered: RankEstimate,
+    *,
+    shape: tuple[int, int],
+    bound: Mapping[str, Any],
+    embedding_size: int | None,
+    kind: str | None,
+    distinct: tuple[int, int] | None = None,
+) -> Verdict:
     """Return whether an output layer is at its bound, from a determinate rank where there is one.
 
     Args:
-        report: what was measured or saved of the rank, a `RankReport` or a `SavedRank`.
+        raw: rank of log P.
+        centered: rank of the row-centred log P.
         shape: (T, M).
+        bound: upper bounds ``raw`` and ``centered`` on both, or ``None``.
+        embedding_size: d, if it is known.
+        kind: kind of the source.
+        distinct: number of different rows and columns, if some are repeated.
     """
-    (T, full), d = shape, report.embedding_size
-    rank, limit, name = report.rank, report.bound["raw"], "rank"
-    if not rank.determinate and report.rank_centered.determinate and report.bound["centered"] is not None:
-        rank, limit, name, full = report.rank_centered, report.bound["centered"], "row-centred rank", full - 1
+    (T, full), d = shape, embedding_size
+    rank, limit, name = raw, bound["raw"], "rank"
+    if not rank.determinate and centered.determinate and bound["centered"] is not None:
+        rank, limit, name, full = centered, bound["centered"], "row-centred rank", full - 1
     if limit is not None and limit >= full:
         limit = None  # the shape limits the rank, not the output layer
     most = "" if limit is None else f"{limit:,}{_formula(limit, d)}"
@@ -41,9 +56,8 @@ def verdict(report: Any, shape: tuple[int, int]) -> Verdict:
     if not rank.value:
         return Verdict("every entry is zero", "")
     if limit is None:
-        of_a_model = report.source.get("kind") != "matrix"  # and not of a matrix of any kind
         of = f"{rank.value:,} of {min(T, full):,}"
-        return _without_bound(rank.value, of, shape, report.eps.distinct or shape, of_a_model)
+        return _without_bound(rank.value, of, shape, distinct or shape, of_a_model=kind != "matrix")
     if limit >= T:
         return Verdict(
             f"too few contexts: {T:,} show no {name} above {T:,}, and the output layer allows {most}",
@@ -91,7 +105,9 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None) -> Verdict:
     return Verdict(f"open: the {name} is {interval}{allowed}; {doubt}", settles)
 
 
-def _without_bound(value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int], of_a_model: bool) -> Verdict:
+def _without_bound(
+    value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int], *, of_a_model: bool
+) -> Verdict:
     """Return the verdict of a determinate rank where no bound is known, ``of`` the largest one."""
     (T, M), rows = shape, "contexts" if of_a_model else "rows"
     if value in distinct and value < min(shape):

@@ -13,10 +13,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from ..measure.verdict import verdict
+from ..measure.report import RankReport
 from ..results.plotting import HEADS, Look, head_of, looks
-from ..results.saved import SavedRank, Source
-from ..spectrum import Spectrum
 
 Plain = Mapping[str, Any]
 ON_DARK = {"#0173b2": "#2a89be", "#222222": "#dddddd"}
@@ -29,12 +27,11 @@ MOST_NAMES = 5
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One measured model."""
+    """A rank report, with what else is known of its model."""
 
-    report: SavedRank
+    report: RankReport
     origin: str
     """Where the measurement comes from, as people read it."""
-    spectrum: Spectrum | None = None
     key: str = ""
     """``FAMILY/NAME`` of the preset FAMILY-NAME, if the results lie in such a folder."""
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -48,7 +45,7 @@ class Model:
         return self.report.contexts, self.report.vocab
 
     @property
-    def source(self) -> Source:
+    def source(self) -> Plain:
         """What was measured."""
         return self.report.source
 
@@ -71,11 +68,6 @@ class Model:
         preset, path = self.key.rpartition("/")[2], self.source["path"]
         name = preset if head_of(preset) else PurePath(path).name or path
         return HEADS[name].label if name in HEADS else name
-
-    @property
-    def verdict(self) -> str:
-        """What the ranks say of the output layer, as one sentence."""
-        return verdict(self.report, self.shape).sentence
 
 
 @dataclass(frozen=True)

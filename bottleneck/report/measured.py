@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..core.json_file import check_schema
 from ..core.progress import SILENT, Progress
 from ..errors import BottleneckError
 from ..evaluation import evaluate_source
 from ..measure import compare, kld, rank
-from ..results.saved import SavedRank
 from ..sources import Source
 from ..training.evaluate import perplexity_of
 from .contents import Contents, Model, Plain
@@ -72,8 +70,7 @@ def measure_sources(
             drawn = kld(source, pairs=pairs, progress=progress).to_dict()
         except BottleneckError as error:
             missing.append(f"no pairwise KL divergence: {error}")
-        saved: SavedRank = check_schema(report.to_dict(), SavedRank)
-        models.append(Model(saved, "measured for this page", report.spectrum, "", numbers, drawn))
+        models.append(Model(report, "measured for this page", "", numbers, drawn))
     return Contents(tuple(models), tuple(comparisons), tuple(missing))
 
 

@@ -46,7 +46,13 @@ def render(contents: Contents) -> str:
     scripts = [_plotly(), _part("page.js")]
     return environment.from_string(_part("page.html")).render(
         models=[
-            {"label": label, "look": look, "verdict": model.verdict, "provenance": provenance(model), "model": model}
+            {
+                "label": label,
+                "look": look,
+                "verdict": model.report.verdict,
+                "provenance": provenance(model),
+                "model": model,
+            }
             for label, look, model in zip(contents.labels, contents.looks, contents.models, strict=True)
         ],
         contents=contents,
@@ -113,7 +119,8 @@ def _look(look: Look, on_dark: Mapping[str, str]) -> dict[str, Any]:
 
 def _matrix(model: Model, *, centered: bool) -> dict[str, Any] | None:
     """Return the spectrum of the raw or the row-centred matrix with the rank that the report gives it."""
-    spectrum, (T, M), report = model.spectrum, model.shape, model.report
+    report, (T, M) = model.report, model.shape
+    spectrum = report.decomposition
     if spectrum is None:
         return None
     values, error = (spectrum.centered, spectrum.centered_error) if centered else (spectrum.values, spectrum.error)

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.json_file import check_schema
 from ..errors import ConfigurationError
 from ..figures.results import CHECKPOINT, KINDS, Saved, read, read_file
-from ..results.saved import SavedRank
-from ..spectrum import load_spectrum
+from ..measure.loading import with_spectrum
+from ..measure.report import RankReport
 from .contents import Contents, Model
 
 RANKS = ("report", "rank")
@@ -54,7 +53,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
         models.append(_model(first, others))
         if len(seeds) > 1:
             missing.append(f"{first.key}: seed {first.seed} is shown, of {len(seeds)} seeds")
-        if models[-1].spectrum is None:
+        if models[-1].report.decomposition is None:
             missing.append(f"{first.path}: no singular values beside it; {WRITTEN_BY}")
     comparisons = tuple(each.content for each in saved if each.kind == "comparison")
     return Contents(tuple(models), comparisons, tuple(missing))
@@ -76,21 +75,10 @@ def _file(path: Path) -> list[Saved]:
 
 
 def _model(saved: Saved, others: Iterable[Saved]) -> Model:
-    report: SavedRank = check_schema(saved.rank_report, SavedRank)
-    path = saved.path.with_suffix(".npz")
-    spectrum = load_spectrum(path).spectrum if path.exists() else None
-    if spectrum is not None:
-        largest = float(spectrum.values[0])
-        shape = (report.contexts, report.vocab)
-        if spectrum.shape != shape or abs(largest - report.rank.sigma_1) > 1e-9 * largest:
-            raise ConfigurationError(
-                f"{saved.path}: its matrix has {' × '.join(map(str, shape))} entries and σ_1 = "
-                f"{report.rank.sigma_1:.6g}, that of the .npz file beside it {' × '.join(map(str, spectrum.shape))} "
-                f"and σ_1 = {largest:.6g}; {WRITTEN_BY}"
-            )
+    report = with_spectrum(RankReport.from_dict(saved.rank_report), saved.path)
     key = f"{saved.path.resolve().parent.name}/{saved.key.rpartition('/')[2]}"
     numbers, drawn = _numbers(saved, others)
-    return Model(report, str(saved.path), spectrum, key, numbers, drawn)
+    return Model(report, f"{saved.path}, written by version {saved.rank_report['version']}", key, numbers, drawn)
 
 
 def _numbers(saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:

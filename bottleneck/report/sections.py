@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from ..bench.demo_table import rank_text
 from ..measure.comparison import table_cells
 from ..measure.divergences import Estimate
-from ..measure.report import evidence_rows
 from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
 from ..results.published import Table as Published
 from ..results.tables import Table
@@ -120,12 +119,9 @@ def _measured(model: Model, metric: str, split: str, table: Published) -> str:
 
 def provenance(model: Model) -> list[tuple[str, str]]:
     """Return where a model's numbers come from and what certifies them, as label and text."""
-    report = model.report
     source = ", ".join(f"{key} {value}" for key, value in model.source.items() if value not in (None, ""))
     return [
         ("source", source),
         ("read from", model.origin),
-        *evidence_rows(report, report.method, report.method_why),
-        ("by rule", ", ".join(f"{rule} {value:,}" for rule, value in report.rank_by_rule.items())),
-        ("version", report.version),
+        *model.report.rows(details=True),
     ]

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints, overload
 
+import numpy as np
+
+from ..core.files import write_json
+from ..core.json_file import check_schema
 from ..core.version import __version__
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, OutputError
+from .quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity, cell, plain, put
 from .tables import TableText, csv_text, html_table, latex, markdown
 
 if TYPE_CHECKING:
@@ -19,21 +26,77 @@ if TYPE_CHECKING:
 FORMATS = ("markdown", "latex", "csv")
 """Formats of a table as text."""
 
-_NESTED = (Mapping, list, tuple)
 _SUFFIX = re.compile(r"\.(npz|npy|zarr|safetensors)$")
 
 
-class Result(ABC):
-    """A measurement. It prints as aligned lines and displays as a table in a notebook."""
+UNSAVED: Mapping[str, Any] = {"key": ""}
+"""Metadata of a field that `Result.to_dict` leaves out, such as an array that stands beside the result; another
+``"key"`` is the field's name in JSON."""
+ALL_NUMBERS = ("all numbers", "--details, or .details() in Python")
+"""Last line of an answer that leaves quantities out."""
+KINDS: dict[str, type[Result]] = {}
+"""Classes of results by the ``"kind"`` in their JSON."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        known: Any = self
-        return {**asdict(known), "version": __version__}
+
+class Result(ABC):
+    """A measurement: fields, and a list of quantities, of which every view is made.
+
+    It prints as aligned lines and displays as a table in a notebook.
+    """
+
+    kind: ClassVar[str]
+    """What a saved result is, in JSON under ``"kind"``."""
+
+    def __init_subclass__(cls, kind: str = "", **more: Any) -> None:
+        """Register the class as that of saved results of a kind."""
+        super().__init_subclass__(**more)
+        if kind:
+            cls.kind = kind
+            KINDS[kind] = cls
 
     @abstractmethod
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as rows of label and text."""
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield what people see, and what is computed of the fields, in the order of the lines."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON: the kind, the fields, the computed quantities, and the version."""
+        return {"kind": self.kind, **self.plain(), "version": __version__}
+
+    def plain(self) -> dict[str, Any]:
+        """Return what `to_dict` holds of a result within another."""
+        values = {key: plain(getattr(self, name)) for name, key in self._saved()}
+        for each in self.quantities():
+            if each.key:
+                put(values, each.key, each.value)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the result that `to_dict` returned; `ValueError` for other values, with the key."""
+        hints, known = get_type_hints(cls, include_extras=True), {}
+        for name, key in cls._saved():
+            if key in values:
+                try:
+                    known[name] = _read(values[key], hints[name])
+                except (TypeError, ValueError) as fault:
+                    raise ValueError(f"{key}: {fault}") from None
+        try:
+            return cls(**known)
+        except TypeError as fault:  # a field is missing
+            raise ValueError(str(fault).partition(" ")[2]) from None
+
+    @classmethod
+    def _saved(cls) -> list[tuple[str, str]]:
+        """Return the names of the fields that are saved, each with its key."""
+        known: Any = cls
+        keys = [(field.name, field.metadata.get("key", field.name)) for field in fields(known)]
+        return [(name, key) for name, key in keys if key]
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON, for `load`; the path ends in .json."""
+        if Path(path).suffix != ".json":
+            raise OutputError(f"cannot write {path}: a result is saved as JSON, in a file that ends in .json")
+        write_json(Path(path), self.to_dict())
 
     @property
     def name(self) -> str:
@@ -46,47 +109,62 @@ class Result(ABC):
         known: Any = self
         return replace(known, source={**known.source, "label": label})
 
-    def summary(self) -> dict[str, Any]:
-        """Return the values that a table shows, by column: numbers, texts and ``None``."""
-        values = self.to_dict().items()
-        return {key: value for key, value in values if key != "version" and not isinstance(value, _NESTED)}
+    def rows(self, *, details: bool = False) -> list[tuple[str, str]]:
+        """Return the answer, or every quantity that people see, as label and text."""
+        quantities = [each for each in self.quantities() if each.shown & (ANSWER | DETAIL)]
+        rows = [(each.label, str(each)) for each in quantities if details or each.shown & ANSWER]
+        return rows if len(rows) == len(quantities) else [*rows, ALL_NUMBERS]
+
+    def details(self) -> str:
+        """Return every quantity that people see as aligned lines."""
+        return aligned(self.rows(details=True))
+
+    def columns(self) -> dict[str, str]:
+        """Return the cells of a table for people, by heading."""
+        return {each.label: str(each) for each in self.quantities() if each.shown & TABLE and each.value is not None}
+
+    def numbers(self, *, full: bool = False) -> dict[str, Any]:
+        """Return the values of a data frame: those of a table, or everything with nested keys joined by dots."""
+        if full:
+            return flat(self.to_dict())
+        return dict(chain.from_iterable(each.columns() for each in self.quantities() if each.shown & (TABLE | FRAME)))
 
     def to_frame(self, *, full: bool = False) -> pd.DataFrame:
         """Return a table of one row with the result's name as its index; see `frame` for several results.
 
         Args:
-            full: whether to return every value of `to_dict`, with nested keys joined by dots, instead of `summary`.
+            full: whether to return every value of `to_dict`, with nested keys joined by dots, instead of `numbers`.
         """
         return frame([self], full=full)
-
-    def columns(self) -> dict[str, Any]:
-        """Return the values of a table for people, by column."""
-        return {key.replace("_", " "): value for key, value in self.summary().items()}
 
     def to_latex(self, *, columns: Sequence[str] | None = None, caption: str = "", label: str = "") -> str:
         """Return a LaTeX table of one row for the package booktabs; see `table` for its columns and several results."""
         return latex(*cells([self], columns), caption=caption, label=label)
 
-    def all_rows(self) -> list[tuple[str, str]]:
-        """Return `rows`, and those that only ``--details`` shows."""
-        return self.rows()
-
     def __str__(self) -> str:
-        """Return the result as aligned lines."""
+        """Return the answer as aligned lines."""
         return aligned(self.rows())
 
     def __repr__(self) -> str:
-        """Return the class, the name and the first values of the summary, on one line."""
-        shown = [f"{key}={_cell(value)}" for key, value in self.summary().items() if value is not None][:6]
+        """Return the class, the name and the cells of a table, on one line."""
+        shown = [f"{heading} {text}" for heading, text in self.columns().items()]
         return f"{type(self).__name__}({', '.join([repr(self.name), *shown] if self.name else shown)})"
 
     def line(self) -> str:
-        """Return the name and the values of a table for people, on one line."""
-        shown = [f"{key} {_cell(value)}" for key, value in self.columns().items() if value is not None]
-        return f"{self.name}: {', '.join(shown)}"
+        """Return the name and the cells of a table, on one line."""
+        return f"{self.name}: {', '.join(f'{heading} {text}' for heading, text in self.columns().items())}"
 
     def _repr_html_(self) -> str:
         return html_table(self.rows())
+
+
+def _read(value: Any, hint: Any) -> Any:
+    """Return a plain value as what a field holds."""
+    if get_origin(hint) is np.ndarray:
+        return np.array(value, dtype=get_args(get_args(hint)[1])[0])
+    if isinstance(hint, type) and issubclass(hint, Result):
+        return hint.from_dict(value)
+    return check_schema(value, hint)
 
 
 R = TypeVar("R", bound=Result)
@@ -157,9 +235,7 @@ def frame(results: Iterable[Result], *, full: bool = False, columns: Sequence[st
     import pandas as pd
 
     chosen = list(results)
-    rows = [
-        flat(each.to_dict()) if full else {**(each.columns() if columns else {}), **each.summary()} for each in chosen
-    ]
+    rows = [{**(each.columns() if columns else {}), **each.numbers(full=full)} for each in chosen]
     index = pd.Index([each.name for each in chosen], name="name")
     return pd.DataFrame(rows, index=index, columns=None if columns is None else list(columns))
 
@@ -174,9 +250,9 @@ def table(
 
     Args:
         results: one row for each; results of several kinds that have one name share a row.
-        columns: names of columns, of those shown by default or of `Result.summary`.
+        columns: names of columns, of those shown by default or of `Result.numbers`.
         format: ``"markdown"``, ``"latex"`` (for the package booktabs) or ``"csv"`` (by default all columns of
-            `Result.summary`, numbers in full precision).
+            `Result.numbers`, numbers in full precision).
 
     Raises:
         ConfigurationError: for another format, or a column that no result has.
@@ -195,24 +271,14 @@ def cells(results: Sequence[Result], columns: Sequence[str] | None = None) -> tu
     earlier: Counter[tuple[type, str]] = Counter()  # results of one kind and one name have a row each
     for result in results:
         kind = (type(result), result.name)
-        values = result.columns() if columns is None else {**result.summary(), **result.columns()}
+        values = result.columns() if columns is None else {**result.numbers(), **result.columns()}
         rows.setdefault((result.name, earlier[kind]), {}).update(values)
         earlier[kind] += 1
     present = list(dict.fromkeys(key for row in rows.values() for key in row))
     if missing := [key for key in columns or () if key not in present]:
         raise ConfigurationError(f"no result has a column {missing[0]!r}; the columns are {', '.join(present)}")
     chosen = [key for key in columns or present if any(row.get(key) is not None for row in rows.values())]
-    return ["model", *chosen], [[name, *(_cell(row.get(key)) for key in chosen)] for (name, _), row in rows.items()]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return ["model", *chosen], [[name, *(cell(row.get(key)) for key in chosen)] for (name, _), row in rows.items()]
 
 
 def short_names(paths: Iterable[str]) -> list[str]:

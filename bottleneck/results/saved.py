@@ -4,74 +4,36 @@ and pages need of everything else. Further keys are allowed; keys that were adde
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Annotated, Any, Literal, NotRequired, get_type_hints
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NotRequired
 
 from annotated_types import Interval, Len
-from pydantic import AfterValidator, ConfigDict, with_config
+from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
-from ..core.json_file import Count, Magnitude, Size
+from ..core.json_file import Count, Magnitude, Size, check_schema
 from ..evaluation.dialog import Score
 from ..heads.plif import SlopeStatistics
-from ..measure.comparison import Comparison, Example
-from ..measure.pairwise_kld import Histogram, PairwiseKLD
-from ..spectrum import Precision, RankEstimate
+from ..measure.comparison import Comparison
+from ..measure.pairwise_kld import PairwiseKLD
+from ..measure.report import RankReport
 from ..synthetic.cells import Fitted
 from ..training.evaluate import Perplexity
+from .base import Result
 
 Positive = Annotated[float, Interval(gt=0)]
 
 
-@with_config(ConfigDict(extra="allow"))
-class Source(TypedDict):
-    """What was measured; some kinds say more, such as the number of columns that were dropped."""
-
-    path: str
-    kind: NotRequired[str | None]
-    head: NotRequired[str | None]
-    corpus: NotRequired[str | None]
-    split: NotRequired[str | None]
-    label: NotRequired[str | None]
+def _saved(result: type[Result]) -> Any:
+    """Return the schema of a saved result: plain values that its class reads."""
+    return Annotated[dict[str, Any], _checked(result.from_dict)]
 
 
-class _Bound(TypedDict):
-    raw: Count | None
-    centered: Count | None
-    why: str
+def _checked(check: Callable[[Any], object]) -> AfterValidator:
+    return AfterValidator(lambda values: (check(values), values)[1])
 
 
-class _Certificate(TypedDict):
-    frobenius_relative_error: Magnitude
-    driver: NotRequired[str | None]
-    residual: NotRequired[Magnitude]
-    error: NotRequired[Magnitude]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedRank:
-    """A rank report as `RankReport.to_dict` returns it."""
-
-    source: Source
-    contexts: Size
-    vocab: Size
-    embedding_size: Size | None
-    bound: _Bound
-    eps: Precision
-    method: str
-    method_why: str = ""
-    rule: str
-    rank: RankEstimate
-    rank_centered: RankEstimate
-    rank_by_rule: dict[str, Count]
-    effective_rank: dict[str, Count | None]
-    entropy_rank: Magnitude | None
-    stable_rank: Magnitude
-    certificate: _Certificate
-    seconds: Magnitude
-    peak_memory_bytes: Count
-    version: str
+Rank: Any = _saved(RankReport)
 
 
 class _Adaptive(TypedDict):
@@ -100,7 +62,7 @@ class DemoReport(TypedDict):
     test_perplexity: Positive
     train_seconds: Magnitude
     kld: float
-    report: SavedRank
+    report: Rank
     adaptive: NotRequired[_Adaptive]
     history: NotRequired[list[_Validation]]
     function: NotRequired[Annotated[_Function, AfterValidator(lambda f: _same_lengths(f, f["knots"], f["values"]))]]
@@ -121,8 +83,16 @@ class _Concentrations(TypedDict):
     curves: list[Annotated[_Curve, AfterValidator(lambda c: _same_lengths(c, c["ranks"], *c["log_probs"]))]]
 
 
+class _Scores(TypedDict):
+    seed: NotRequired[Count]
+    bleu: NotRequired[_Bleu]
+
+
 class _Bleu(TypedDict):
     scores: dict[str, Score]
+
+
+Evaluation: Any = Annotated[_saved(Perplexity), _checked(lambda values: check_schema(values, _Scores))]
 
 
 class _Settings(TypedDict, total=False):
@@ -204,47 +174,14 @@ def _check_fit(fit: Fitted) -> Fitted:
     return fit
 
 
-def _check_bins(histogram: Histogram) -> Histogram:
-    edges, counts = histogram.edges, histogram.counts
-    if len(edges) != len(counts) + 1 or sum(counts) < 1 or not all(low < high for low, high in pairwise(edges)):
-        raise ValueError("it must hold counts between ascending edges")
-    return histogram
-
-
-def _saved(result: Any, *needed: str, **others: Any) -> Any:
-    """Return the schema of a saved result: the fields of its class, of which the needed ones must be there.
-
-    Args:
-        result: a dataclass.
-        needed: names of fields.
-        others: fields that must be there with a type of their own.
-    """
-    fields = get_type_hints(result, include_extras=True)
-    typed_dict: Any = TypedDict
-    keys = {name: type_ if name in needed else NotRequired[type_] for name, type_ in fields.items()}
-    return typed_dict(result.__name__, {**keys, **others})
-
-
-_EXAMPLES: Any = list.__class_getitem__(_saved(Example, "context", "target", "nll", "top"))
-
 SCHEMAS: dict[str, Any] = {
     "report": DemoReport,
     "cells": _Cells,
     "concentrations": _Concentrations,
-    "comparison": _saved(
-        Comparison, "nll", sources=tuple[Source, Source], first_better=_EXAMPLES, second_better=_EXAMPLES
-    ),
-    "divergence": _saved(
-        PairwiseKLD,
-        source=Source,
-        pairs=Literal["all"] | Size,
-        kld=float,
-        histogram=NotRequired[Annotated[Histogram, AfterValidator(_check_bins)] | None],
-    ),
-    "rank": SavedRank,
-    "evaluation": _saved(
-        Perplexity, "how", source=Source, perplexity=Positive, seed=NotRequired[Count], bleu=NotRequired[_Bleu]
-    ),
+    "comparison": _saved(Comparison),
+    "divergence": _saved(PairwiseKLD),
+    "rank": Rank,
+    "evaluation": Evaluation,
     "bench": _Bench,
     "transformer": _Transformer,
     "frozen": _Frozen,

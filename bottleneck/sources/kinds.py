@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack
@@ -192,6 +192,13 @@ def labelled(sources: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
         if label in labels[:place]:  # the same source again
             labels[place] = f"{label} ({place + 1})"
     return dict(zip(labels, (source for _, source in pairs), strict=True))
+
+
+def with_own_tokens(label: str, source: Source) -> Iterator[tuple[str, Source]]:
+    """Yield a source by its label, then its matrix of the tokenizer's tokens alone, if its output layer has more."""
+    yield label, source
+    if (part := source.without_padding()) is not None:
+        yield f"{label}, no padding", part
 
 
 def _label_of(source: Any) -> tuple[str, Any]:

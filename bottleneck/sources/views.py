@@ -76,10 +76,6 @@ class FiniteColumns(Source):
         """Return the factors of the remaining columns; a column of A is a row of Y."""
         return self._factors and self._factors._replace(right=self._factors.right.of(self._columns))
 
-    def variants(self) -> Mapping[str, Source]:
-        """Return the variants of the whole source, without their columns that are not finite."""
-        return {key: FiniteColumns(variant) for key, variant in self._source.variants().items()}
-
     def rows_at_once(self) -> int:
         """Return the number of rows in a block of the whole source."""
         return self._source.rows_at_once()

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..core.checks import check_above_zero, check_positive, check_seed, typed
 from ..core.progress import SILENT, Progress
-from ..core.version import __version__
 from ..core.workers import run_in_workers
-from ..results.base import Result
+from ..results.base import UNSAVED, Result
+from ..results.quantity import ANSWER, TABLE, Quantity
 from .argmax_program import Certificate, Decision, decide
 from .argmax_search import Ids, Layer, Witnesses, search
 from .inputs import Floats, real_matrix, real_vector
@@ -23,73 +23,63 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ArgmaxReport(Result):
+class ArgmaxReport(Result, kind="argmaxable"):
     """For every token, a context vector that makes it the argmax, a certificate that none exists, or neither."""
 
     vocab: int
     """M."""
-    dimension: int
+    embedding_size: int
     """d."""
     unargmaxable: Ids
     """Ids of the tokens that are the argmax of no h; each has one of `certificates`."""
     unknown: Ids
     """Ids of the tokens whose program was stopped, or whose margin is within roundoff."""
-    contexts: Floats
-    """(M, d): h that makes each other token the argmax; NaN in the rows of unargmaxable and unknown tokens."""
-    margins: Floats
-    """(M,): difference between the token's logit and the next one at that h, above all roundoff; NaN likewise."""
-    certificates: Mapping[int, Certificate]
-    """The certificate of each unargmaxable token, by its id."""
+    least_margin: float | None
+    """Smallest of ``margins``; ``None`` if no token is known to be the argmax."""
+    largest_residual: float | None
+    """Largest residual of a certificate; ``None`` if each token can be the argmax."""
     programs: int
     """Number of tokens for which a linear program was solved; the search decided the others."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """What was measured; empty for embeddings that were given as such."""
-    padding: range = range(0)
-    """Ids of the rows of W beyond the tokenizer's tokens; empty if W has as many rows, or that is unknown."""
+    padding: Mapping[str, Any] = field(default_factory=dict)
+    """Rows of W beyond the tokenizer's tokens: ``first``, ``last``, and those of them in ``unargmaxable`` and
+    ``unknown``; empty if W has as many rows, or that is unknown."""
     seconds: float = 0.0
     """Wall-clock time."""
+    contexts: Floats = field(default_factory=lambda: np.zeros((0, 0)), metadata=UNSAVED)
+    """(M, d): h that makes each other token the argmax; NaN in the rows of unargmaxable and unknown tokens."""
+    margins: Floats = field(default_factory=lambda: np.zeros(0), metadata=UNSAVED)
+    """(M,): difference between the token's logit and the next one at that h, above all roundoff; NaN likewise."""
+    certificates: Mapping[int, Certificate] = field(default_factory=dict, metadata=UNSAVED)
+    """The certificate of each unargmaxable token, by its id."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON, without context vectors and weights."""
-        residuals = [each.residual for each in self.certificates.values()]
-        values: dict[str, Any] = {
-            "vocab": self.vocab,
-            "embedding_size": self.dimension,
-            "argmaxable": self.vocab - len(self.unargmaxable) - len(self.unknown),
-            "unargmaxable": self.unargmaxable.tolist(),
-            "unknown": self.unknown.tolist(),
-            "least_margin": float(np.nanmin(self.margins)) if np.isfinite(self.margins).any() else None,
-            "largest_residual": max(residuals, default=None),
-            "programs": self.programs,
-        }
-        if self.padding:
-            first, last = self.padding[0], self.padding[-1]
-            beyond = {name: [token for token in values[name] if token >= first] for name in ("unargmaxable", "unknown")}
-            values["padding"] = {"first": first, "last": last, **beyond}
-        if self.source:
-            values = {"source": dict(self.source), **values, "seconds": self.seconds, "version": __version__}
-        return values
+    def with_padding(self, first: int) -> ArgmaxReport:
+        """Return this report with the rows of W from ``first`` as those beyond the tokenizer's tokens."""
+        ids = {name: getattr(self, name) for name in ("unargmaxable", "unknown")}
+        beyond = {name: tokens[tokens >= first].tolist() for name, tokens in ids.items()}
+        return replace(self, padding={"first": first, "last": self.vocab - 1, **beyond})
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the result as rows of label and text."""
-        values = self.to_dict()
-        rows = [
-            ("never the argmax", f"{len(self.unargmaxable):,} of {self.vocab:,} tokens"),
-            ("argmaxable", f"{values['argmaxable']:,}; each is the argmax for some context vector"),
-            ("undecided", f"{len(self.unknown):,}"),
-            ("computed", f"d = {self.dimension:,}; linear programs solved for {self.programs:,} tokens"),
-        ]
-        if len(self.unargmaxable):
-            shown = ", ".join(map(str, self.unargmaxable[:20]))
-            rows.append(("ids", f"{shown}{', …' if len(self.unargmaxable) > 20 else ''}"))
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield how many tokens are never the argmax, which these are, and how that was decided."""
+        never, shown = self.unargmaxable, ANSWER | TABLE
+        others = self.vocab - len(never) - len(self.unknown)
+        some = f"{', '.join(map(str, never[:20]))}{', …' if len(never) > 20 else ''}"
+        computed = f"d = {self.embedding_size:,}; linear programs solved for {self.programs:,} tokens"
+        yield Quantity("", len(never), "never the argmax", shown, f"{len(never):,} of {self.vocab:,} tokens")
+        text = f"{others:,}; each is the argmax for some context vector"
+        yield Quantity("argmaxable", others, "argmaxable", shown, text)
+        yield Quantity("", len(self.unknown), "undecided", shown)
+        yield Quantity("", None, "computed", text=computed)
+        if len(never):
+            yield Quantity("", None, "ids", text=some)
         if self.padding:
-            padding = values["padding"]
+            first, last = self.padding["first"], self.padding["last"]
             text = (
-                f"ids {padding['first']:,} to {padding['last']:,} are rows of the output layer beyond the tokenizer's "
-                f"tokens; {len(padding['unargmaxable']):,} of these {len(self.padding):,} are never the argmax"
+                f"ids {first:,} to {last:,} are rows of the output layer beyond the tokenizer's tokens; "
+                f"{len(self.padding['unargmaxable']):,} of these {last + 1 - first:,} are never the argmax"
             )
-            rows.append(("padding", text))
-        return rows
+            yield Quantity("", None, "padding", text=text)
 
 
 @typed
@@ -155,9 +145,11 @@ def unargmaxable(
     missing = witnesses.missing
     return ArgmaxReport(
         vocab=layer.vocab,
-        dimension=layer.dimension,
+        embedding_size=layer.dimension,
         unargmaxable=np.array(sorted(certificates), dtype=np.int64),
         unknown=missing[~np.isin(missing, list(certificates))],
+        least_margin=min(witnesses.margins[np.isfinite(witnesses.margins)].tolist(), default=None),
+        largest_residual=max((each.residual for each in certificates.values()), default=None),
         contexts=np.ldexp(witnesses.contexts, -exponent),
         margins=witnesses.margins,
         certificates=certificates,

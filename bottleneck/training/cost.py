@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -17,6 +18,7 @@ from ..core.parallel import ALONE
 from ..core.progress import SILENT, Progress, reporting
 from ..language_models.model import build
 from ..results.base import Result
+from ..results.quantity import ANSWER, TABLE, Quantity
 from .config import RunConfig
 from .epochs import Epochs
 from .evaluate import mean_nll, text_of
@@ -33,7 +35,7 @@ VALIDATED = 4
 
 @final
 @dataclass(frozen=True)
-class TrainingCost(Result):
+class TrainingCost(Result, kind="training-cost"):
     """An estimate of what a run takes on this machine."""
 
     parameters: int
@@ -53,21 +55,17 @@ class TrainingCost(Result):
     memory_bytes: int | None
     """Largest memory so far: of this process on a CPU, of PyTorch's tensors on a GPU; ``None`` if that is unknown."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the estimate as pairs of label and text."""
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the size, the memory and the times."""
         memory = "unknown" if self.memory_bytes is None else f"{self.memory_bytes / 2**30:.2f} GiB at most"
-        measured = f"median of {self.measured_steps} steps on {self.device}"
-        return [
-            ("parameters", f"{self.parameters:,}"),
-            ("memory", f"{memory}, measured on {self.device}"),
-            ("step", f"{self.seconds_per_step:.3g} s, {measured}"),
-            ("epoch", f"{duration(self.seconds_per_epoch)}, {self.steps_per_epoch:,} steps and the validations"),
-            ("training", f"{duration(self.seconds)}, {self.epochs} epochs"),
-        ]
+        step = f"{self.seconds_per_step:.3g} s, median of {self.measured_steps} steps on {self.device}"
+        epoch = f"{duration(self.seconds_per_epoch)}, {self.steps_per_epoch:,} steps and the validations"
+        shown = ANSWER | TABLE
+        yield Quantity("parameters", self.parameters, "parameters", shown)
+        yield Quantity("memory_bytes", self.memory_bytes, "memory", shown, f"{memory}, measured on {self.device}")
+        yield Quantity("seconds_per_step", self.seconds_per_step, "step", shown, step)
+        yield Quantity("seconds_per_epoch", self.seconds_per_epoch, "epoch", shown, epoch)
+        yield Quantity("seconds", self.seconds, "training", shown, f"{duration(self.seconds)}, {self.epochs} epochs")
 
 
 def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress | bool = False) -> TrainingCost:

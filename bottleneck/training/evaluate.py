@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -18,6 +18,7 @@ from ..errors import TrainingError
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Reading, Stream, read
 from ..results.base import Result
+from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 
 SEGMENT = 1024
 """Tokens encoded at once; the state is carried over, so this affects only speed."""
@@ -27,7 +28,7 @@ _WORDS = {"static": "", "dynamic": " by dynamic evaluation", "cache": " with a c
 
 @final
 @dataclass(frozen=True, repr=False)
-class Perplexity(Result):
+class Perplexity(Result, kind="perplexity"):
     """How well a model predicts a text. `TrainingError` when the loss is too large for a perplexity."""
 
     loss: float
@@ -54,30 +55,17 @@ class Perplexity(Result):
         """The loss in bits per token."""
         return self.loss / math.log(2)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "source": dict(self.source),
-            "how": self.how,
-            "settings": dict(self.settings),
-            "tokens": self.tokens,
-            "loss": self.loss,
-            "bits": self.bits,
-            "perplexity": self.perplexity,
-        }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the scores as pairs of label and text."""
-        rows = [
-            (
-                f"{self.source.get('split') or ''} perplexity{_WORDS[self.how]}".strip(),
-                f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.4g'}}",
-            ),
-            ("loss", f"{self.loss:.5f} nats, {self.bits:.5f} bits per token"),
-            ("tokens", f"{self.tokens:,}"),
-        ]
+    def quantities(self) -> Iterator[Quantity]:
+        """Yield the perplexity, the loss, the number of tokens and the settings."""
+        name = f"{self.source.get('split') or ''} perplexity{_WORDS[self.how]}".strip()
         settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
-        return [*rows, ("settings", settings)] if settings else rows
+        value = f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.4g'}}"
+        yield Quantity("perplexity", self.perplexity, name, ANSWER | TABLE, value)
+        yield Quantity("loss", self.loss, "loss", text=f"{self.loss:.5f} nats, {self.bits:.5f} bits per token")
+        yield Quantity("bits", self.bits, shown=NOWHERE)
+        yield Quantity("tokens", self.tokens, "tokens", ANSWER | TABLE)
+        if settings:
+            yield Quantity("settings", self.settings, "settings", text=settings)
 
 
 def check_scorable(ids: NDArray[np.integer[Any]]) -> None:

@@ -71,11 +71,12 @@ def test_eval(name: str, here: Path, bottleneck: Bottleneck) -> None:
 
 def test_padding_is_shown_in_pipes(here: Path, bottleneck: Bottleneck) -> None:
     """The values are in the golden records, where the model has padding too."""
-    shown = bottleneck("rank", "gpt", *WINDOWS, "--details").stdout
-    assert "rank, no padding" in shown
-    assert "44 rows, 40 tokens in the tokenizer" in " ".join(shown.split())
-    csv = bottleneck("kld", "gpt", *WINDOWS, "--format", "csv").stdout.splitlines()
-    assert csv[0].split(",")[-5:-3] == ["vocab_no_padding", "kld_no_padding"]
+    shown = " ".join(bottleneck("rank", "gpt", *WINDOWS, "--details").stdout.split())
+    assert "44 tokens" in shown
+    assert "40 tokens" in shown
+    assert "44 rows, 40 tokens in the tokenizer" in shown
+    _, *rows = bottleneck("kld", "gpt", *WINDOWS, "--format", "csv").stdout.splitlines()
+    assert [row.rpartition(",")[0].split(",")[0].strip('"') for row in rows] == ["gpt", "gpt"]
     found = " ".join(bottleneck("argmaxable", "gpt").stdout.split())
     assert "ids 40 to 43 are rows of the output layer beyond" in found
 

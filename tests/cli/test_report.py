@@ -32,7 +32,7 @@ def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) 
     assert "no comparison: demo/runs/mos and m.npy do not predict the same tokens" in done.stderr
     wrong = bottleneck("report", *names, "--out", "page.html", "--reference", "m.np")
     assert (wrong.exit_code, "--reference m.np is not among the sources" in wrong.stderr) == (2, True)
-    assert f"<span>{rank('demo/runs/mos').verdict.sentence}.</span>" in page
+    assert f"<span>{rank('demo/runs/mos').verdict}.</span>" in page
     perplexity = bottleneck("eval", "demo/runs/mos", "--json", "-").stdout
     assert f">{float(re.findall(r'perplexity.: ([0-9.]+)', perplexity)[0]):.2f}<" in page
 

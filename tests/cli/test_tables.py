@@ -79,7 +79,7 @@ def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len([line for line in bold if line.strip("\x1b[1m").lstrip().startswith("rank  ")]) == 1
     plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines if line]
     assert max(map(len, plain)) <= 80
-    indent = next(line.index("source  ") for line in plain if "source  " in line) + len("source  ")
+    indent = next(line.index("matrix  ") for line in plain if "matrix  " in line) + len("matrix  ")
     continued = [line for line in plain if line[:indent].isspace()]
     assert continued
     assert not any(line[indent].isspace() for line in continued)

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from softmax_bottleneck import PairwiseKLD, Perplexity
 from softmax_bottleneck.figures import Results, read
-from softmax_bottleneck.spectrum import Spectrum, save_spectrum
+from softmax_bottleneck.spectrum import Spectrum, precision, save_spectrum
 
 SIZE = 40
 TOLERANCE = 1e-3
@@ -100,8 +101,10 @@ def folder(tmp_path: Path) -> Path:
         ),
         "ptb/mos": report("mos", rank=9_981, perplexity=56.0, adaptive={"dynamic": 48.0, "cache": 50.0}),
         **{f"ptb/mos-{seed}": report("mos", seed=seed, rank=9_981, perplexity=56.0 + seed) for seed in (1, 2)},
-        "ptb/mos.valid": {"source": {"path": "runs/mos", "split": "valid"}, "pairs": "all", "kld": 5.25},
-        "ptb/kn5": {"source": {"path": "kn5:ptb", "split": "test"}, "how": "static", "bits": 7.0, "perplexity": 128.0},
+        "ptb/mos.valid": PairwiseKLD(
+            5.25, 7, 5, 1e-6, None, precision("float32"), source={"path": "runs/mos", "split": "valid"}
+        ).to_dict(),
+        "ptb/kn5": Perplexity(math.log(128.0), 9, {"path": "kn5:ptb", "split": "test"}).to_dict(),
         **{f"ptb-small-mos/k{K}": report(f"k{K}", head="mos", rank=100 * K) for K in (3, 10)},
         "text8/mos7": report("mos7", perplexity=2.0**1.5),
         "compare": comparison(),
@@ -176,8 +179,9 @@ def bench_cases() -> dict[str, Any]:
 def comparison() -> dict[str, Any]:
     """A comparison with MoC named first, so that MoS's cases are those of the second model."""
     top = [[{"token": "a|b", "probability": 0.5}], [{"token": "<script>", "probability": 0.25}]]
-    case = {"context": "x " * 90, "target": "t", "nll": [1.0, 2.0], "top": top}
+    case = {"row": 3, "context": "x " * 90, "target": "t", "reference": "", "nll": [1.0, 2.0], "top": top}
     return {
+        "contexts": 9,
         "nll": [4.5, 4.4],
         "sources": [{"path": "runs/moc"}, {"path": "runs/mos"}],
         "first_better": [{**case, "target": "wrong"}],

@@ -30,7 +30,7 @@ def test_log_linear_models_have_the_rank_of_the_algebra(
     assert report.spectrum.method == "factored"
     assert (report.bound["raw"], report.bound["centered"]) == expected.rank
     assert (report.rank.value, report.rank_centered.value) == expected.rank
-    assert report.verdict.sentence.startswith("at its bound")
+    assert report.verdict.startswith("at its bound")
     assert report.rank.determinate
     assert report.rank_centered.determinate
     assert ("LayerNorm" in report.bound["why"]) == (expected.norm == "layer")

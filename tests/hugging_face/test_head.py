@@ -18,8 +18,7 @@ from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.hugging_face import checks
 from softmax_bottleneck.measure.dumping import dump
-from softmax_bottleneck.results.base import FORMATS, table
-from softmax_bottleneck.sources import open_source
+from softmax_bottleneck.sources import open_source, with_own_tokens
 
 from .conftest import GROUPED, Architecture, Open, Save, change_weights
 
@@ -73,38 +72,31 @@ def test_scaled_logits(name: str, own: dict[str, Any], scale: float, save: Save,
 
 def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open) -> None:
     folder = save("gpt-neox")
-    both = rank(open_model(folder)).to_dict()
-    alone = rank(open_model(folder, vocab="tokenizer")).to_dict()
-    model = rank(open_model(folder, vocab="model")).to_dict()
-    assert (both["vocab"], both["vocab_tokenizer"]["vocab"]) == (72, 60)
-    assert both["rank"] == model["rank"]
-    assert both["vocab_tokenizer"]["rank"] == alone["rank"]
-    few = rank(open_model(folder), contexts=20).to_dict()
-    assert (few["contexts"], few["vocab_tokenizer"]["contexts"], few["vocab_tokenizer"]["vocab"]) == (20, 20, 60)
-    assert "vocab_tokenizer" not in alone
-    assert "vocab_tokenizer" not in model
-    assert both["head_analysis"]["vocabularies"] == {"model": 72, "tokenizer": 60}
-    whole, part = (log_probs_of(open_model(folder, vocab=vocab)) for vocab in ("model", "tokenizer"))
-    renormalized = whole[:, :60] - np.log(np.exp(whole[:, :60]).sum(1, keepdims=True))
+    both = open_model(folder)
+    (name, whole), (alone_name, alone) = with_own_tokens("both", both)
+    assert (name, whole, alone_name, alone.shape[1]) == ("both", both, "both, no padding", 60)
+    tokenizer, model = (open_model(folder, vocab=vocab) for vocab in ("tokenizer", "model"))
+    assert [*with_own_tokens("a", tokenizer)] == [("a", tokenizer)]
+    assert [*with_own_tokens("a", model)] == [("a", model)]
+    assert rank(whole).to_dict()["rank"] == rank(model).to_dict()["rank"]
+    assert rank(alone).to_dict()["rank"] == rank(tokenizer).to_dict()["rank"]
+    assert both.first(20).without_padding().shape == (20, 60)
+    assert rank(both).to_dict()["head_analysis"]["vocabularies"] == {"model": 72, "tokenizer": 60}
+    part = log_probs_of(tokenizer)
+    renormalized = log_probs_of(model)[:, :60]
+    renormalized = renormalized - np.log(np.exp(renormalized).sum(1, keepdims=True))
     np.testing.assert_allclose(part, renormalized, atol=2e-5)
-    divergence = kld(open_model(folder))
-    for log_probs, measured in ((whole, divergence.to_dict()), (part, divergence.to_dict()["vocab_tokenizer"])):
+    for log_probs, source in ((log_probs_of(model), whole), (part, alone)):
         between = log_probs[:, None] - log_probs
-        assert measured["kld"] == pytest.approx((np.exp(log_probs)[:, None] * between).sum(2).mean(), rel=1e-5)
-    assert "vocab_tokenizer" not in kld(open_model(folder, vocab="tokenizer")).to_dict()
-    assert divergence.summary()["kld_no_padding"] == divergence.variants["vocab_tokenizer"].kld
-    report = rank(open_model(folder))
-    assert report.summary()["rank_no_padding"] == alone["rank"]["value"]
-    for result in (divergence, report):
-        assert all("no padding" in table([result], format=kind).replace("_", " ") for kind in FORMATS)
-    centered = ("row-centred rank, no padding", "rank_centered_no_padding")
-    assert all(any(name in table([report], format=kind) for name in centered) for kind in FORMATS)
+        assert kld(source).kld == pytest.approx((np.exp(log_probs)[:, None] * between).sum(2).mean(), rel=1e-5)
+    reports = rank({"gpt": both, "other": tokenizer})
+    assert [report.name for report in reports] == ["gpt", "gpt, no padding", "other"]
     tokens = argmaxable(open_model(folder))
     padding = tokens.to_dict()["padding"]
     assert (padding["first"], padding["last"]) == (60, 71)
     assert set(padding["unargmaxable"]) == {token for token in tokens.unargmaxable.tolist() if token >= 60}
     assert tokens.rows()[-1][1].startswith("ids 60 to 71 are rows of the output layer beyond the tokenizer's tokens")
-    assert "padding" not in argmaxable(open_model(folder, vocab="tokenizer")).to_dict()
+    assert not argmaxable(open_model(folder, vocab="tokenizer")).padding
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -66,7 +66,7 @@ def test_statistics_are_those_that_llama_cpp_prints() -> None:
 
 
 def test_a_file_tells_the_hidden_size_and_the_model() -> None:
-    assert rank(BASE).verdict.sentence.startswith("rank ≥ 32, proved from a block of 109 × 109; σ falls by")
+    assert rank(BASE).verdict.startswith("rank ≥ 32, proved from a block of 109 × 109; σ falls by")
     assert [each.verdict for each in identify(BASE, [MODEL, Q5_0])] == [SAME, NOT]
 
 

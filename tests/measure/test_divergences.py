@@ -266,7 +266,7 @@ def test_quantization_moves_every_direction_and_an_edited_head_few() -> None:
     assert alike.difference.effective_rank == found["4 bits"].difference.effective_rank
     assert max(map(len, repr(found).splitlines())) <= 80
     assert found.to_dict()["results"][0]["statistics"]["kl"]["value"] == kl[0]
-    assert found.to_frame()["kl"].tolist() == kl
+    assert found.to_frame()["statistics.kl"].tolist() == kl
     ax = found.plot()
     assert len(ax.lines) == 4
     for line, each in zip(ax.lines, found, strict=True):  # as many contexts lie below as the curve says

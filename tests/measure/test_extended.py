@@ -15,7 +15,7 @@ from softmax_bottleneck import extended_logits, kld, pairwise_kld, rank
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError
 from softmax_bottleneck.language_models.checkpoint import load
 from softmax_bottleneck.measure import extended_structure
-from softmax_bottleneck.measure.extended import power_law_finding
+from softmax_bottleneck.measure.extended import power_law_quantity
 from softmax_bottleneck.sources import extended as module
 from softmax_bottleneck.sources import open_source
 
@@ -124,9 +124,9 @@ def test_drawn_from_the_text(runs: dict[str, Path]) -> None:
         extended_logits(run, words + 1, 1, history_length=1)
 
 
-def test_findings_and_rows(runs: dict[str, Path]) -> None:
-    assert "σ_i ~ i^−0.500" in power_law_finding(np.arange(1, 101.0) ** -0.5).rows[0][1]
-    assert "too few" in power_law_finding(np.array([1.0, 0.0])).rows[0][1]
+def test_the_power_law_and_the_size(runs: dict[str, Path]) -> None:
+    assert "σ_i ~ i^−0.500" in str(power_law_quantity(np.arange(1, 101.0) ** -0.5))
+    assert "too few" in str(power_law_quantity(np.array([1.0, 0.0])))
     rows = dict(rank(extended_logits(load(runs["softmax"]), np.int64(7), 3)).rows())
     assert rows["matrix"].endswith(" pairs of future and next token × 7 histories")
 

@@ -153,7 +153,7 @@ def test_the_numbers_are_those_of_numpy() -> None:
     zeros = sb.head(np.vstack([W, np.zeros((90, 12))]))
     assert zeros.weight.mean_cosine == pytest.approx(report.weight.mean_cosine)
     assert " without 90 of zeros" in str(zeros)
-    assert report.to_frame()["rank"].item() == 12
+    assert report.to_frame()["weight.rank"].item() == 12
     assert "never trained  none" in str(report)
 
 
@@ -202,7 +202,7 @@ def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     source = open_source(runs[head], dtype="float64")
     report = argmaxable(source)
     layer = source.head
-    assert (report.vocab, report.dimension) == tuple(layer.weight.shape)
+    assert (report.vocab, report.embedding_size) == tuple(layer.weight.shape)
     np.testing.assert_array_equal(report.unargmaxable, unargmaxable(layer.weight, layer.bias).unargmaxable)
     tokens = np.flatnonzero(np.isfinite(report.margins))
     contexts = torch.from_numpy(report.contexts[tokens])

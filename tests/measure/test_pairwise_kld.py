@@ -81,7 +81,7 @@ def test_drawn_pairs(monkeypatch: pytest.MonkeyPatch, rows_in_memory: int, passe
     for count, (low, high) in zip(counts[:-1], itertools.pairwise(edges[:-1]), strict=True):
         assert count == sum(low <= value < high for value in values)
     assert (sum(counts), edges[0], values[0], edges[-1]) == (pairs, 0, 0, pytest.approx(values[-1]))
-    assert found.to_dict()["histogram"] == {"edges": edges, "counts": counts}
+    assert found.to_dict()["histogram"] == {"edges": [*edges], "counts": [*counts]}
 
 
 @pytest.mark.parametrize("pairs", ["all", 10])

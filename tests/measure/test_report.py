@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from softmax_bottleneck import RankReport, __version__, rank
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure import computing
-from softmax_bottleneck.spectrum import numerical_rank, precision, singular_values, tolerance
+from softmax_bottleneck.measure.report import report_of
+from softmax_bottleneck.spectrum import RULES, numerical_rank, precision, singular_values, tolerance
 from softmax_bottleneck.spectrum.measures import effective_rank
 
 
@@ -30,17 +31,17 @@ def report(
     )
     values: dict[str, Any] = {
         "source": {"path": "runs/a", "kind": "run", "head": "mos", "corpus": "ptb", "split": "test"},
-        "spectrum": spectrum,
         "eps": precision(eps, assumed=assumed),
         "rule": "press",
-        "rank": raw,
-        "rank_centered": centered,
+        "rank_by_rule": {
+            rule: int(numerical_rank(spectrum.values, shape=spectrum.shape, eps=eps, rule=rule)) for rule in RULES
+        },
         "bound": {"raw": 12, "centered": 11, "why": "algebra"},
         "embedding_size": 10,
         "seconds": 1.25,
         "peak_memory_bytes": 3 << 29,
     }
-    return RankReport(**{**values, **changes})
+    return report_of(spectrum, raw, centered, **{**values, **changes})
 
 
 def test_every_rank_that_is_open_is_named() -> None:
@@ -48,7 +49,6 @@ def test_every_rank_that_is_open_is_named() -> None:
     assert whole.indeterminate == ()
     open_rank = replace(whole, rank=replace(whole.rank, determinate=False))
     assert open_rank.indeterminate == ("rank",)
-    assert replace(whole, variants={"vocab_tokenizer": open_rank}).indeterminate == ("rank without padding",)
 
 
 MATRICES = {
@@ -93,14 +93,15 @@ def test_each_rule_counts_by_its_own_tolerance() -> None:
 
 def test_text() -> None:
     lines = dict(line.strip().split("  ", 1) for line in report(MATRICES["low rank"]).details().splitlines())
-    assert lines["source"] == "runs/a (mos) on ptb test"
+    assert lines["matrix"] == "runs/a (mos) on ptb test: 8 contexts × 5 tokens"
     assert lines["bound"] == "12 raw, 11 row-centred (algebra)"
-    assert lines["rank"].startswith("5 (determinate; tolerance 2.37e-05, σ_1 106.4")
+    assert lines["rank"] == "5, determinate"
+    assert lines["evidence, rank"].startswith("tolerance 2.37e-05, σ_1 106.4")
     assert lines["eps"] == "1.19e-07 (float32)"
     assert lines["cost"] == "1.2 s, 1.50 GiB at most"
     nothing = {"raw": None, "centered": None, "why": "unknown"}
     text = report(MATRICES["rank zero"], eps=1e-5, assumed=True, bound=nothing, embedding_size=None).details()
-    for part in ("none (unknown)", "embedding size  unknown", "0 (determinate;", "1e-05 (given, assumed)"):
+    for part in ("none (unknown)", "d  –", "0, determinate", "1e-05 (given, assumed)"):
         assert part in text
 
 
@@ -110,11 +111,11 @@ NOISE, SMOOTH = np.random.default_rng(0).standard_normal((60, 40)), np.diag(np.g
 @pytest.mark.parametrize(
     ("matrix", "options", "pattern"),
     [
-        (SMOOTH, {}, r" rank  between \d+ and \d+ \(indeterminate: \d+ at the tolerance; "),
-        (SMOOTH, {}, r"by rule  press \d+ \(\d+ to \d+\), numpy \d+ \(\d+ to \d+\), gap \d+ \(\d+ to \d+\)"),
-        (SMOOTH, {"rule": "gap"}, r"indeterminate: \d+ before the largest gap;"),
-        (NOISE, {"method": "sketch", "width": 8}, r"by rule  press ≥ \d+, numpy ≥ \d+, gap ≥ \d+"),
-        (np.eye(30), {"eps": 0.9, "rule": "numpy"}, r"unknown \(the precision is too low for a matrix of this size"),
+        (SMOOTH, {}, r" rank  between \d+ and \d+, indeterminate"),
+        (SMOOTH, {}, r"evidence, rank  \d+ at the tolerance; tolerance [\d.e-]+, σ_1 "),
+        (SMOOTH, {}, r"by rule  press \d+, numpy \d+, gap \d+"),
+        (NOISE, {"method": "sketch", "width": 8}, r" rank  ≥ \d+"),
+        (np.eye(30), {"eps": 0.9, "rule": "numpy"}, r" rank  unknown: the precision is too low"),
     ],
 )  # fmt: skip
 def test_what_is_open_is_said(matrix: NDArray[np.float64], options: dict[str, Any], pattern: str) -> None:
@@ -124,7 +125,7 @@ def test_what_is_open_is_said(matrix: NDArray[np.float64], options: dict[str, An
 def test_html_is_escaped() -> None:
     found = report(MATRICES["full rank"], source={"path": "<script>&"})
     assert ">&lt;script&gt;&amp;: 8 contexts × 5 tokens</td>" in found._repr_html_()
-    assert found._repr_html_().count("<tr>") == len(found.rows())
+    assert found._repr_html_().count("<tr>") == len(found.rows()) >= 5
 
 
 def test_a_comparison_with_a_number_says_what_to_write() -> None:

@@ -73,8 +73,10 @@ def test_the_table_is_compact_and_its_columns_can_be_chosen(files: tuple[str, ..
     assert reports.table().rows == [["step-20", "3", "2"], ["step-100", "5", "4"], ["step-3", "7", "6"]]
     assert repr(reports) == repr(reports.table()) == reports.to_markdown()
     assert "<td style='text-align: left'>7</td>" in reports.table()._repr_html_() == reports._repr_html_()
-    latex = reports.to_latex(columns=["contexts", "low"], caption="Ranks")
-    assert all(part in latex for part in (r"model & contexts & low \\", r"step-100 & 60 & 5 \\", r"\caption{Ranks}"))
+    latex = reports.to_latex(columns=["contexts", "rank_low"], caption="Ranks")
+    assert all(
+        part in latex for part in (r"model & contexts & rank\_low \\", r"step-100 & 60 & 5 \\", r"\caption{Ranks}")
+    )
     assert reports.table(columns=["rank", "vocab"], format="csv").splitlines()[1] == "step-20,3,12"
     with pytest.raises(ConfigurationError, match="no result has a column 'rang'; the columns are contexts, vocab"):
         reports.table(columns=["rang"])
@@ -147,8 +149,12 @@ def test_the_table_and_the_figure_follow_the_step(run: Path) -> None:
     assert len(panels) == 4
     assert {*ADDED, "rank", "row-centred rank", "gradient kept", "perplexity"} == drawn.keys()
     assert drawn["perplexity"].get_xdata().tolist() == [20, 100]
-    assert drawn["perplexity"].get_ydata().tolist() == frame["perplexity"].tolist()[::-1]
-    for label, column in (("RankMe of H", "rankme"), ("rank", "rank"), ("row-centred rank", "rank_centered")):
+    assert drawn["perplexity"].get_ydata().tolist() == frame["checkpoint.perplexity"].tolist()[::-1]
+    for label, column in (
+        ("RankMe of H", "checkpoint.rankme"),
+        ("rank", "rank"),
+        ("row-centred rank", "rank_centered"),
+    ):
         assert drawn[label].get_ydata().tolist() == frame[column].tolist()[::-1]
     assert reports.plot(Figure().add_subplot()).get_xlabel() == "step"
 
@@ -178,4 +184,4 @@ def test_a_folder_of_a_trainer(tmp_path: Path) -> None:
     (tmp_path / "runs-2026").mkdir()
     reports = sb.rank(sb.checkpoints(tmp_path), data=torch.randint(40, (4, 32)))
     assert [report.name for report in reports] == ["checkpoint-20", "checkpoint-100", "checkpoint-1000"]
-    assert all(np.isfinite(report.summary()["alpha_req"]) for report in reports)
+    assert all(np.isfinite(report.to_dict()["checkpoint"]["alpha_req"]) for report in reports)

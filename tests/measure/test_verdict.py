@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,15 +72,8 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(("found", "more", "sentence", "following"), CASES)
 def test_every_case(found: RankEstimate, more: dict[str, Any], sentence: str, following: str) -> None:
     known = {"shape": (82_430, 10_000), "bound": BOUND, "embedding_size": 280, "centered": OPEN, "kind": "run"} | more
-    report = SimpleNamespace(
-        rank=found,
-        rank_centered=known["centered"],
-        bound=dict(zip(("raw", "centered"), known["bound"], strict=True)),
-        embedding_size=known["embedding_size"],
-        eps=SimpleNamespace(distinct=known.get("distinct")),
-        source={"kind": known["kind"]},
-    )
-    said = verdict(report, known["shape"])
+    known["bound"] = dict(zip(("raw", "centered"), known["bound"], strict=True))
+    said = verdict(found, known.pop("centered"), **known)
     assert said.sentence.startswith(sentence)
     assert following in said.next
     assert bool(following) == bool(said.next)
@@ -89,8 +81,8 @@ def test_every_case(found: RankEstimate, more: dict[str, Any], sentence: str, fo
 
 def test_a_report_begins_with_it() -> None:
     report = rank(np.random.default_rng(0).standard_normal((60, 40)), kind="matrix")
-    assert report.verdict == ("full rank: 40 of 40", "")
+    assert (report.verdict, report.next) == ("full rank: 40 of 40", "")
     lines = str(report).splitlines()
     assert len(lines) <= 7
-    assert lines[1].strip() == "verdict  full rank: 40 of 40"
-    assert report.details().splitlines()[0].strip() == lines[1].strip()
+    assert lines[0].strip() == "verdict  full rank: 40 of 40"
+    assert report.details().splitlines()[0].strip() == lines[0].strip()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from softmax_bottleneck.core.files import write_json
-from softmax_bottleneck.measure import RankReport
+from softmax_bottleneck.measure.report import report_of
 from softmax_bottleneck.report import read_saved, write_page
 from softmax_bottleneck.spectrum import Spectrum, judge, precision, save_spectrum
 
@@ -26,6 +26,12 @@ LOW_RANK = np.where(np.arange(M) < 26, np.geomspace(1000, 1, M), 0.0)
 DECAYING = np.geomspace(1000, 1e-7, M)
 STEPS = np.repeat(np.geomspace(1000, 1e-5, 8), M // 8)
 NAMES = {"softmax": LOW_RANK, "mos": DECAYING, "lms-plif": DECAYING**0.75, "sigsoftmax": STEPS}
+
+
+KLD: dict[str, Any] = {
+    "contexts": T, "vocab": M, "roundoff": 1e-6, "largest_log_sum": 1e-6, "version": "0.1.0",
+    "eps": {"value": 2.0**-23, "dtype": "float32", "assumed": False},
+}  # fmt: skip
 
 
 def save(
@@ -47,13 +53,13 @@ def save(
     about = {"path": path or f"runs/{stem.name}", "kind": "run", "head": head, "corpus": "text", "split": "test"}
     eps = precision("float32")
     ranks = judge(spectrum, eps, rule=rule)
-    report = RankReport(
+    report = report_of(
+        spectrum,
+        *ranks,
         source={**about, **source},
-        spectrum=spectrum,
         eps=eps,
         rule=rule,
-        rank=ranks.raw,
-        rank_centered=ranks.centered,
+        rank_by_rule={rule: int(ranks.raw)},
         bound={"raw": bound, "centered": bound and bound - 1, "why": "algebra"},
         embedding_size=24,
         seconds=1.5,
@@ -83,7 +89,7 @@ def drawn(source: Mapping[str, Any], largest: float = 9.0) -> dict[str, Any]:
     """What ``kld --pairs 900 --json`` writes."""
     counts = np.random.default_rng(0).integers(1, 50, 12).tolist()
     histogram = {"edges": np.linspace(0, largest, 13).tolist(), "counts": counts}
-    return {"source": dict(source), "pairs": 900, "kld": 3.5, "histogram": histogram, "version": "0.1.0"}
+    return {**KLD, "source": dict(source), "pairs": 900, "kld": 3.5, "histogram": histogram}
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 import torch
 
 import softmax_bottleneck as sb
+from softmax_bottleneck import Perplexity
 from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.report import measure_sources, read_saved
 from softmax_bottleneck.report.page import render
 from softmax_bottleneck.report.sections import comparison_table, provenance, published_table
 
-from .conftest import DECAYING, LOW_RANK, STEPS, comparison, drawn, save
+from .conftest import DECAYING, KLD, LOW_RANK, STEPS, comparison, drawn, save
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +28,15 @@ def test_what_was_saved_of_one_source_comes_together(tmp_path: Path) -> None:
     file = save(tmp_path / "a", LOW_RANK, head="softmax", bound=26)
     source = json.loads(file.read_text())["source"]
     write_json(tmp_path / "b.json", drawn(source))
-    exact = {"source": source, "pairs": "all", "kld": 3.75, "version": "0.1.0"}
+    exact = {**KLD, "source": source, "pairs": "all", "kld": 3.75}
     write_json(tmp_path / "c.json", exact)
-    score = {"source": source, "how": "static", "bits": 6.0, "perplexity": 64.0, "version": "0.1.0"}
-    write_json(tmp_path / "d.json", score)
+    write_json(tmp_path / "d.json", Perplexity(math.log(64.0), 9, source).to_dict())
     files = [tmp_path / f"{name}.json" for name in "abcd"]
     for given in (files, [tmp_path], [file.with_suffix(".npz"), *files]):
         (model,) = read_saved(given).models
-        assert model.numbers == {"test pairwise KL": 3.75, "test perplexity": 64.0}
+        assert model.numbers == {"test pairwise KL": 3.75, "test perplexity": pytest.approx(64.0)}
         assert model.drawn is not None
-        assert model.spectrum is not None
+        assert model.report.decomposition is not None
         assert model.report.rank.value == 26
 
 
@@ -123,8 +124,8 @@ def test_committed_results_make_a_page() -> None:
 
 def test_published_numbers_stand_beside_those_of_the_preset(tmp_path: Path) -> None:
     file = save(tmp_path / "ptb" / "mos", DECAYING, head="mos", corpus="ptb")
-    score = {"source": {"path": "runs/mos", "split": "test"}, "how": "static", "bits": 6.0, "perplexity": 57.0}
-    write_json(tmp_path / "ptb" / "mos.score.json", score)
+    score = Perplexity(math.log(57.0), 9, {"path": "runs/mos", "split": "test"})
+    score.save(tmp_path / "ptb" / "mos.score.json")
     rows = published_table(read_saved([file.parent])).rows
     assert [
         "MoS",

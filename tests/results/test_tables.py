@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from softmax_bottleneck import BottleneckError, Result, frame, table
+from softmax_bottleneck import BottleneckError, Result, __version__, frame, table
+from softmax_bottleneck.results.base import ALL_NUMBERS, UNSAVED
 from softmax_bottleneck.results.plotting import latex, markdown
+from softmax_bottleneck.results.quantity import ANSWER, DETAIL, TABLE, Quantity
 from softmax_bottleneck.results.tables import TableText, escape_latex, escape_markdown, is_number, terminal
 
 
@@ -71,28 +76,64 @@ def test_a_table_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class Length(Result):
+class Length(Result, kind="length"):
     metres: float
     sure: bool = True
     source: Mapping[str, Any] = field(default_factory=lambda: {"path": "runs/a"})
+    history: tuple[int, ...] = (1, 2)
+    tape: NDArray[np.float64] = field(default_factory=lambda: np.ones(2), metadata={"key": "inches"})
+    beside: object = field(default=None, metadata=UNSAVED)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "source": dict(self.source),
-            "metres": self.metres,
-            "sure": self.sure,
-            "note": None,
-            "history": [1, 2],
-            "eps": {"value": 0.5},
-            "version": "9",
-        }
+    def quantities(self) -> Iterator[Quantity]:
+        yield Quantity("metres", self.metres, "metres", ANSWER | TABLE)
+        yield Quantity("sure", self.sure, "sure", TABLE)
+        yield Quantity("note", None, "note", TABLE)
+        yield Quantity("between", Between(0.5, 1.0, 2.0), "between", TABLE)
+        yield Quantity("eps.value", 0.5, "roundoff", DETAIL)
+        yield Quantity("", None, "again", text=f"{self.metres} m")
 
-    def rows(self) -> list[tuple[str, str]]:
-        return [("length", f"{self.metres} m")]
+
+class Between(NamedTuple):
+    low: float
+    value: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        return self._asdict()
+
+    def __str__(self) -> str:
+        return f"{self.low} to {self.high}"
+
+
+def test_every_view_is_made_of_the_quantities() -> None:
+    long = Length(1234.5)
+    assert long.rows() == [("metres", "1234"), ("again", "1234.5 m"), ALL_NUMBERS]
+    assert long.rows(details=True) == [("metres", "1234"), ("roundoff", "0.5"), ("again", "1234.5 m")]
+    assert str(long).splitlines()[0] == "     metres  1234"
+    assert long.to_dict() == {
+        "kind": "length", "metres": 1234.5, "sure": True, "source": {"path": "runs/a"}, "history": [1, 2],
+        "inches": [1.0, 1.0], "note": None, "between": {"low": 0.5, "value": 1.0, "high": 2.0}, "eps": {"value": 0.5},
+        "version": __version__,
+    }  # fmt: skip
+
+
+def test_a_result_is_read_back() -> None:
+    long = Length(1234.5, sure=False, history=(3,), tape=np.arange(3.0))
+    again = Length.from_dict(json.loads(json.dumps(long.to_dict())))
+    assert again.to_dict() == long.to_dict()
+    assert (again.history, again.tape.dtype) == ((3,), np.float64)
+    for wrong, why in (
+        ({"metres": "x"}, "metres: it must be a valid number"),
+        ({"metres": 1.0, "history": [0.5]}, "history"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            Length.from_dict(wrong)
+    with pytest.raises(ValueError, match="missing 1 required positional argument: 'metres'"):
+        Length.from_dict({})
 
 
 def test_one_line() -> None:
-    assert repr(Length(12345.678).named("a & b")) == "Length('a & b', metres=1.235e+04, sure=yes)"
+    assert repr(Length(12345.678).named("a & b")) == "Length('a & b', metres 1.235e+04, sure yes, between 0.5 to 2.0)"
 
 
 def test_a_frame_has_a_row_for_each_result_and_its_name_as_index() -> None:
@@ -100,7 +141,7 @@ def test_a_frame_has_a_row_for_each_result_and_its_name_as_index() -> None:
     assert found.index.tolist() == ["runs/a", "b"]
     assert found.index.name == "name"
     assert found["metres"].tolist() == [1.0, 2.0]
-    assert [*found.columns] == ["metres", "sure", "note"]
+    assert [*found.columns] == ["metres", "sure", "note", "between", "between_low", "between_high"]
     full = frame([Length(1.0)], full=True)
     assert full.loc["runs/a", "eps.value"] == 0.5
     assert full.loc["runs/a", "source.path"] == "runs/a"
@@ -111,10 +152,10 @@ def test_tables_for_people_escape_names_and_leave_out_empty_columns() -> None:
     header, _, _, last = (
         [cell.strip() for cell in line.replace("\\|", "/").strip("|").split("|")] for line in table(results).split("\n")
     )
-    assert header == ["model", "metres", "sure"]
-    assert last == ["50 % / \\_x\\_", "2", "no"]
+    assert header == ["model", "metres", "sure", "between"]
+    assert last == ["50 % / \\_x\\_", "2", "no", "0.5 to 2.0"]
     tex = table(results, format="latex")
-    assert r"50 \% \textbar{} \_x\_ & 2 & no \\" in tex
+    assert r"50 \% \textbar{} \_x\_ & 2 & no & 0.5 to 2.0 \\" in tex
     assert r"\caption" not in tex
     assert r"\caption{Lengths}" in results[0].to_latex(caption="Lengths")
 

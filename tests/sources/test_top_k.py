@@ -167,7 +167,7 @@ def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None
     record["token_logprobs"] = [next(iter(each.values())) for each in answers]
     path = write(tmp_path / "answers.jsonl", [{"choices": [{"logprobs": record}]}])
     report = rank(path)
-    assert report.verdict.sentence.startswith("rank ≥ 4, proved from a block of 60 × 20; σ falls")
+    assert report.verdict.startswith("rank ≥ 4, proved from a block of 60 × 20; σ falls")
     with pytest.raises(SourceError, match="names tokens by their text, and a model's columns are ids: ask"):
         compare(path, P)
     parts = [{"token": "\ufffd", "bytes": [byte], "logprob": -1.0 - byte} for byte in (1, 2, 239)]

@@ -429,8 +429,8 @@ def test_contexts_that_are_copies_are_named() -> None:
     repeated = low_rank(30, 300, 64).astype(np.float32)[np.arange(300) % 30]
     report = rank(repeated, kind="logits")
     assert report.rank.value == 30
-    assert "as many as there are different contexts" in report.verdict.sentence
-    assert report.verdict.next == "measure more than 300 different contexts"
+    assert "as many as there are different contexts" in report.verdict
+    assert report.next == "measure more than 300 different contexts"
 
 
 def test_tokens_masked_in_blocks_are_left_out() -> None:

@@ -1,0 +1,66 @@
+"""Saved results, as what they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..core.json_file import explained, read_json
+from ..errors import ConfigurationError, look_up
+from ..results.base import KINDS, Result, Results
+from ..spectrum import load_spectrum
+from .report import RankReport
+from .reports import RankReports
+
+REMEDY = "'--json FILE.json' of a command or 'save' of a result writes one"
+
+
+def load(path: str | Path) -> Any:
+    """Return the result in a JSON file that a command or `Result.save` wrote, as what it was.
+
+    Singular values of a `RankReport` are those of the ``.npz`` file of the same name, if there is one. Of several
+    results the return value is a `Results`, of ranks `RankReports`.
+
+    Args:
+        path: a file that ends in .json.
+
+    Raises:
+        ConfigurationError: the file is missing, damaged, or not a result of this package.
+    """
+    from .. import evaluation  # noqa: F401 (its results are registered when it is imported)
+
+    path = Path(path)
+    values = read_json(path, dict[str, Any], error=ConfigurationError, remedy=REMEDY, finite=True)
+    if "results" not in values:
+        return _loaded(values, path)
+    results: list[Any] = [_loaded(each, path) for each in values["results"]]
+    return (RankReports if all(isinstance(each, RankReport) for each in results) else Results)(results)
+
+
+def _loaded(values: dict[str, Any], path: Path) -> Result:
+    if "kind" not in values:
+        raise ConfigurationError(f"{path} is not a result of this package: it has no kind; {REMEDY}")
+    kind = look_up("kind of result", values["kind"], KINDS)
+    result: Result = explained(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))
+    return with_spectrum(result, path) if isinstance(result, RankReport) else result
+
+
+def with_spectrum(report: RankReport, path: Path) -> RankReport:
+    """Return a report with the singular values of the ``.npz`` file beside its JSON file, if there is one.
+
+    Raises:
+        ConfigurationError: they are of another matrix.
+    """
+    beside = path.with_suffix(".npz")
+    if not beside.exists():
+        return report
+    spectrum = load_spectrum(beside).spectrum
+    shape, largest = (report.contexts, report.vocab), float(spectrum.values[0])
+    if spectrum.shape != shape or abs(largest - report.rank.sigma_1) > 1e-9 * largest:
+        raise ConfigurationError(
+            f"{path}: its matrix has {' × '.join(map(str, shape))} entries and σ_1 = {report.rank.sigma_1:.6g}, that "
+            f"of the .npz file beside it {' × '.join(map(str, spectrum.shape))} and σ_1 = {largest:.6g}; "
+            "'bottleneck rank --json FILE.json --save-spectrum FILE.npz' writes both"
+        )
+    return replace(report, decomposition=spectrum)
