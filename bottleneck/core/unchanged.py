@@ -17,10 +17,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import SourceError
 
-_ONE_AT_A_TIME = threading.RLock()
-"""Two threads that run one module would take each other's hooks and modes."""
+_LOCK = threading.RLock()
 _LONGEST = 10_000
 """Entries of a container beyond which its entries are restored, and what they hold is not."""
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let one thread at a time run and look at modules: two would take each other's hooks and modes."""
+    with _LOCK:
+        yield
 
 
 @contextmanager
@@ -34,7 +40,7 @@ def unchanged(module: nn.Module) -> Iterator[None]:
     Raises:
         SourceError: for a module whose parameters get their shapes, and random numbers, from the first forward pass.
     """
-    with _ONE_AT_A_TIME:
+    with alone():
         if lazy := [name for name, parameter in module.named_parameters() if is_lazy(parameter)]:
             raise SourceError(
                 f"the parameter {lazy[0]} of {type(module).__name__} has no numbers yet: run the module once first"

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.checks import check_positive
 from ..core.devices import exact
 from ..core.full_precision import evaluating, full_precision
 from ..core.progress import SILENT, Progress
@@ -44,10 +45,10 @@ class Cache:
     """λ, the cache's share of the probability."""
 
     def __post_init__(self) -> None:
-        if not (self.window >= 1 and self.theta >= 0 and math.isfinite(self.theta) and 0 <= self.weight < 1):
+        check_positive(window=self.window)
+        if not (0 <= self.theta < math.inf and 0 <= self.weight < 1):
             raise ConfigurationError(
-                "a cache needs a window of at least 1, a theta of at least 0 and a weight in [0, 1), not "
-                f"{self.window}, {self.theta} and {self.weight}"
+                f"a cache needs a theta of at least 0 and a weight in [0, 1), not {self.theta} and {self.weight}"
             )
 
 

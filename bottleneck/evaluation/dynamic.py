@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..core import tensor_file
 from ..core.files import write_bytes
-from ..core.full_precision import full_precision
+from ..core.full_precision import evaluating, full_precision
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError, OutputError, Parameter, TrainingError
 from ..language_models.model import LanguageModel
@@ -83,24 +83,22 @@ def differentiable(model: LanguageModel) -> Iterator[dict[str, nn.Parameter]]:
     """Yield the learned parameters by name, with the model in eval mode and ready for backward passes.
 
     Products have full precision. cuDNN has no backward pass for recurrent layers in eval mode, so these are in training
-    mode with their dropout at zero. Afterwards the modes are restored and gradients removed.
+    mode with their dropout at zero. Afterwards every part has its mode again, and gradients are removed.
     """
-    training = model.training
     recurrent = {module: module.dropout for module in model.modules() if isinstance(module, nn.RNNBase)}
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    model.eval()
-    try:
-        for module in recurrent:
-            module.train()
-            module.dropout = 0.0
-        with full_precision(gradients=True):
+    with evaluating(model), torch.enable_grad(), full_precision(gradients=True):
+        try:
+            for module in recurrent:
+                module.train()
+                module.dropout = 0.0
             yield parameters
-    finally:
-        for module, dropout in recurrent.items():
-            module.dropout = dropout
-        for parameter in parameters.values():
-            parameter.grad = None
-        model.train(training)
+        finally:
+            for module, dropout in recurrent.items():
+                module.eval()
+                module.dropout = dropout
+            for parameter in parameters.values():
+                parameter.grad = None
 
 
 def gradient_statistics(

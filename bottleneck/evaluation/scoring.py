@@ -81,8 +81,8 @@ def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Perplexit
     targets = source.targets
     if targets is None or (targets < 0).any():
         raise SourceError(
-            f"{source.description['path']} does not say which token came after each context, so it has no perplexity: "
-            "give a run, a Hugging Face model, an n-gram model, a store of one of them, or hidden states with token_ids"
+            f"{source.description['path']} does not say which token came after each context, or has no column for one, "
+            "so it has no perplexity: give a run, a Hugging Face model, an n-gram model, a store of one of them, or hidden states with token_ids"
         )
     total, start = 0.0, 0
     with progress.bar("evaluating", source.shape[0], "tokens") as bar:
@@ -130,7 +130,7 @@ def _dynamic(opened: RunOnText, changes: dict[str, Any], progress: Progress) -> 
 def _cached(opened: RunOnText, changes: dict[str, Any], progress: Progress) -> Perplexity:
     """Score with a cache, by default of the size in AWD-LSTM's code, tuned on the validation split."""
     model, corpus = opened.run.model, opened.corpus
-    window = changes.get("window") or WINDOWS.get(corpus.name, Cache.window)
-    settings = tune_cache(model, corpus.split("valid"), window=window, progress=progress)
+    asked = Cache(**{"window": WINDOWS.get(corpus.name, Cache.window), **changes})
+    settings = tune_cache(model, corpus.split("valid"), window=asked.window, progress=progress)
     scores = cache_evaluate(model, corpus.split(opened.split), settings, progress=progress)
     return replace(scores, settings={**asdict(settings), "chosen_on": "valid"})

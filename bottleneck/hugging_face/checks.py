@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .. import heads
 from ..core.devices import exact
 from ..core.full_precision import full_precision
+from ..core.unchanged import alone
 from ..errors import SourceError
 from ..heads import Head, RankBound, Softmax
 from ..language_models.checked_product import (
@@ -92,6 +93,7 @@ def unloaded_head(module: Any, dtype: torch.dtype) -> Head:
     return Softmax.of(weight, bias, scale=_scales(module.config)[0], soft_cap=_soft_cap(module.config))
 
 
+@alone()
 def check_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> CheckedHead:
     """Return the head with its weights in full precision, after one forward pass for ids (L,) that checks the model.
 

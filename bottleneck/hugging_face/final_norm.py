@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ..core.unchanged import alone
 from .checks import note_output, sample, softmax_of
 from .loading import HuggingFaceModel, final_hidden, output_layer
 
@@ -38,6 +39,7 @@ class Ellipse:
     """Factor on the model's logits, which its configuration alone does not tell."""
 
 
+@alone()
 def final_ellipse(model: HuggingFaceModel) -> Ellipse | None:
     """Return the ellipse of the norm right before a model's output layer; ``None`` if there is none.
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..core.files import sha256_bytes, sha256_file
 from ..core.full_precision import full_precision
 from ..core.tensor_file import digest
-from ..core.unchanged import unchanged
+from ..core.unchanged import alone, unchanged
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
 from ..language_models.checked_product import THROUGH_A_FUNCTION, weight_of
 from . import folder
@@ -288,6 +288,7 @@ def final_hidden(module: Any, ids: Tensor, mask: Tensor | None = None) -> Tensor
     return run(module, ids, mask, pass_on=lambda states: states[:, :1])[0]
 
 
+@alone()
 def run(
     module: Any,
     ids: Tensor,

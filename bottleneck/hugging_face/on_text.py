@@ -69,13 +69,13 @@ class HuggingFaceOnText(ModelOnText):
         self.contexts, first = len(self._windows.places), self._windows.least
         self.dtype = "float64" if options["precise"] or model.dtype == "float64" else "float32"
         places, tokenizer = self._windows.places.numpy(), text.tokenizer
-        targets = text.ids.numpy()[places]
-        self.targets = targets if targets.max() < self.skeleton.vocab_size else None
         if tokenizer is not None:
             self.text = TokenizedText(text.ids.numpy(), places, tokenizer, text.starts.numpy())
             both = options["vocab"] == "both" and isinstance(self.skeleton, Softmax)
             self.own_tokens = tokenizer.size if both else None
             self.columns = tokenizer.size if options["vocab"] == "tokenizer" else None
+        targets = text.ids.numpy()[places]
+        self.targets = targets if targets.max() < self.shape[1] else None
         prefix = text.prefix.tolist()
         name = "softmax" if getattr(self.skeleton, "soft_cap", None) is None else "soft-capped softmax"
         self.description = {

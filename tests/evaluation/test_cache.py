@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from softmax_bottleneck import perplexity
 from softmax_bottleneck.errors import ConfigurationError, TrainingError
 from softmax_bottleneck.evaluation import Cache, cache, cache_evaluate, tune_cache
 from softmax_bottleneck.language_models.model import LanguageModel
@@ -65,8 +67,11 @@ def test_the_best_of_what_is_tried(build: Build, text: Ids) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"theta": -1.0}, {"theta": math.inf}, {"weight": 1.0}])
-def test_what_is_refused(wrong: dict[str, Any], build: Build) -> None:
-    with pytest.raises(ConfigurationError, match="a cache needs a window of at least 1"):
+def test_what_is_refused(wrong: dict[str, Any], build: Build, runs: dict[str, Path]) -> None:
+    sentence = "window must be at least 1, not 0" if "window" in wrong else "a cache needs a theta of at least 0"
+    with pytest.raises(ConfigurationError, match=sentence):
         Cache(**wrong)
+    with pytest.raises(ConfigurationError, match=sentence if "window" in wrong else "does not apply to cache"):
+        perplexity(runs["softmax"], how="cache", settings=wrong)
     with pytest.raises(TrainingError, match="a text of 1 tokens cannot be scored"):
         cache_evaluate(build(), np.array([3]))

@@ -71,8 +71,10 @@ def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, 
     before = _weights(model)
     root, count = (1, 1) if scaling == "sum" else (math.sqrt(BATCHES), tensors)  # the rates in our units
     settings = Dynamic(learning_rate=root * rate, decay=count * decay, epsilon=root * epsilon, bptt=bptt)
-    found = dynamic_evaluate(model.train(), text, kept, settings)
-    assert model.training
+    for number, part in enumerate(model.modules()):
+        part.training = number % 2 == 0  # such as a frozen layer's
+    found = dynamic_evaluate(model, text, kept, settings)
+    assert [part.training for part in model.modules()] == [n % 2 == 0 for n, _ in enumerate(model.modules())]
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
     assert all(weight.grad is None for weight in model.parameters())
 

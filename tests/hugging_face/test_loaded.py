@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ def test_a_loaded_model_is_measured_as_its_folder(folder: Path, loaded: Any, tex
     assert _modes(loaded) == modes
     assert all(torch.equal(weights[name], each) for name, each in loaded.state_dict().items())
     assert all(parameter.grad is None and parameter.requires_grad for parameter in loaded.parameters())
+
+
+def test_threads_that_measure_one_model(loaded: Any) -> None:
+    ids, modes = torch.arange(240).reshape(60, 4) % M, _modes(loaded)
+    expected = sb.kld(loaded, data=ids).kld
+    with ThreadPoolExecutor(4) as threads:
+        assert {*threads.map(lambda _: sb.kld(loaded, data=ids).kld, range(12))} == {expected}
+    assert _modes(loaded) == modes
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in loaded.modules())
 
 
 def _modes(module: nn.Module) -> list[bool]:
