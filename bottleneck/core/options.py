@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from ..errors import ConfigurationError, meant
-from .checks import check_positive
+from .checks import check_positive, shown
 
 if TYPE_CHECKING:
     import torch
@@ -242,7 +242,9 @@ def complete(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: for a value of `HuggingFaceOptions` that is out of range, or an option that is given twice.
     """
-    packed = options.get("hugging_face") or {}
+    packed = {} if options.get("hugging_face") is None else options["hugging_face"]
+    if not isinstance(packed, Mapping):
+        raise ConfigurationError(f"hugging_face must be a dictionary of options, not {shown(packed)}")
     if twice := sorted(name for name in packed.keys() & options.keys() if options[name] != OPENING[name].default):
         raise ConfigurationError(f"{twice[0]} is given twice, also in hugging_face: give it once")
     if unknown := sorted(packed.keys() - HUGGING_FACE.keys()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from ..core.files import exists, kind_of, sha256_bytes
 from ..core.json_file import parse_json
 from ..errors import CorpusError, first_line
-from .batches import texts_in_batches
+from .batches import Ids, texts_in
 from .corpus import Corpus, Text
 from .registry import catalogue, load
 from .vocabulary import Vocabulary
@@ -25,7 +24,7 @@ def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
     """Return what the argument ``data`` of a measurement means, as a corpus.
 
     Args:
-        data: a corpus or its folder; what `given_text` takes, tokens between spaces; or what `texts_in_batches` takes.
+        data: a corpus or its folder, or what `given_data` takes, with spaces between the tokens of a text.
         vocabulary: the tokens of the model.
         split: name of the only split of a text or of ids.
 
@@ -33,32 +32,36 @@ def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
         CorpusError: for a corpus or file that cannot be read, or a token outside the vocabulary.
         SourceError: for ids that are not whole numbers, (N,) or (B, L).
     """
-    if (text := given_text(data)) is not None:
-        parts = [vocabulary.encode(line, f"{text.where}, line {number}") for number, line in enumerate(text.lines(), 1)]
-        return Corpus(text.where, vocabulary, {split: np.concatenate(parts)}, sha256_bytes(text.data))
-    if isinstance(data, str | Path):
+    given = given_data(data)
+    if isinstance(given, Text):
+        lines = enumerate(given.lines(), 1)
+        parts = [vocabulary.encode(line, f"{given.where}, line {number}") for number, line in lines]
+        return Corpus(given.where, vocabulary, {split: np.concatenate(parts)}, sha256_bytes(given.data))
+    if given is None:
         return load(data, vocabulary=vocabulary)
-    texts = [ids for ids, _ in texts_in_batches(data)]
+    texts = [ids for ids, _ in given]
     ids, starts = np.concatenate([*texts, np.empty(0, np.int64)]), np.array([0, *accumulate(map(len, texts))])[:-1]
     vocabulary.decode(ids)
     sha256 = sha256_bytes(ids.tobytes() + starts[1:].tobytes())
     return Corpus("token ids", vocabulary, {split: ids}, sha256, starts if len(texts) > 1 else None)
 
 
-def given_text(data: Any) -> Text | None:
-    """Return the text that ``data`` is, or that is in a file of this name; ``None`` for a corpus, ids and ``None``.
+def given_data(data: Any) -> Text | list[Ids] | None:
+    """Return the text that ``data`` is or names, or the ids of its texts; ``None`` for a corpus and for ``None``.
 
     Args:
         data: a text file; a file of JSON Lines (``FILE.jsonl:FIELD``, by default the field "text"); a text of several
-            words that is not the name of a corpus; or several texts as `texts_in` finds them, joined by newlines.
+            words that is not the name of a corpus; or what `texts_in` takes, whose strings are joined by newlines.
 
     Raises:
         CorpusError: for a file that cannot be read, or a record without the field.
+        SourceError: for what does not hold texts.
     """
-    if texts := texts_in(data):
-        return Text(IN_MEMORY, "\n".join(texts).encode())
-    if not isinstance(data, str | Path):
+    if data is None:
         return None
+    if not isinstance(data, str | Path):
+        texts: Any = texts_in(data)
+        return Text(IN_MEMORY, "\n".join(texts).encode()) if texts and isinstance(texts[0], str) else texts
     name = str(data)
     path, _, field = name.partition(".jsonl:") if ".jsonl:" in name else (name.removesuffix(".jsonl"), "", "text")
     if path != name:
@@ -68,13 +71,6 @@ def given_text(data: Any) -> Text | None:
     if len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}:
         return Text(IN_MEMORY, name.encode())
     return None
-
-
-def texts_in(data: Any) -> list[str]:
-    """Return a list of texts, a column of them, or the column "text" of a dataset; an empty list for anything else."""
-    column = data["text"] if "text" in (getattr(data, "column_names", None) or ()) else data
-    is_list = (not isinstance(column, str) and isinstance(column, Sequence)) or type(column).__name__ == "Column"
-    return list(column) if is_list and all(isinstance(text, str) for text in column) else []
 
 
 def _field(name: str, text: Text, field: str) -> Text:

@@ -82,7 +82,8 @@ def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Perplexit
     if targets is None or (targets < 0).any():
         raise SourceError(
             f"{source.description['path']} does not say which token came after each context, or has no column for one, "
-            "so it has no perplexity: give a run, a Hugging Face model, an n-gram model, a store of one of them, or hidden states with token_ids"
+            "so it has no perplexity: give a run, a Hugging Face model, an n-gram model, a store of one of them, or "
+            "hidden states with token_ids"
         )
     total, start = 0.0, 0
     with progress.bar("evaluating", source.shape[0], "tokens") as bar:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ..core.files import sha256_bytes
 from ..core.full_precision import full_precision
 from ..core.options import HuggingFaceOptions
-from ..corpora.own import texts_in
+from ..corpora.batches import texts_in
+from ..corpora.own import given_data
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..heads import Head, RankBound, Softmax
 from ..language_models.checked_product import SAMPLE
@@ -328,22 +329,23 @@ def _tokens(
     split: str,
     options: HuggingFaceOptions,
 ) -> Tokens:
-    """Return the tokens of ``data``: a text (see `read_text`), token ids (see `read_ids`), or those of a .kld file."""
+    """Return the tokens of ``data``: what `given_data` takes, a corpus, or those of a .kld file."""
     if is_kld(data):
         file, tokenizer = KldFile(data), encoder()
         bos, size = options["bos"], model.input_size
         first = tokenizer.text(file.tokens[0, :FIRST].tolist()) if tokenizer else ""
         prefix = tokenizer.encode(first, bos=bos, vocab_size=size)[1].tolist() if tokenizer else []
-        longest = file.tokens.shape[1]
-        return replace(read_ids(file.batches(prefix), tokenizer, vocab_size=size, window=longest), name=str(data))
-    if not (data is None or isinstance(data, str | Path) or texts_in(data)):
+        texts: Any = texts_in(file.batches(prefix))
+        return replace(read_ids(texts, tokenizer, vocab_size=size, window=file.tokens.shape[1]), name=str(data))
+    found = given_data(data)
+    if isinstance(found, list):
         window = min(_limit(model.module) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
         given = None if options["context_length"] or options["stride"] else window
         tokenizer = None
         with suppress(SourceError):  # ids are measured without it
             tokenizer = encoder()
-        return read_ids(data, tokenizer, vocab_size=model.input_size, window=given)
-    text = read_text(data, split, dataset=options["dataset"])
+        return read_ids(found, tokenizer, vocab_size=model.input_size, window=given)
+    text = read_text(found or data, split, dataset=options["dataset"])
     if (tokenizer := encoder()) is None:
         raise SourceError(
             f"a text needs the model's tokenizer, and {model.name} has none: give data=token ids, or, for a loaded "

@@ -14,9 +14,9 @@ from torch import Tensor
 from .. import corpora
 from ..core.files import sha256_bytes
 from ..core.options import OPENING
-from ..corpora import EOS
-from ..corpora.batches import texts_in_batches
-from ..corpora.own import IN_MEMORY, given_text
+from ..corpora import EOS, Text
+from ..corpora.batches import Ids
+from ..corpora.own import IN_MEMORY, given_data
 from ..errors import ConfigurationError, CorpusError, Parameter, SourceError, first_line
 from .tokenizer import Tokenizer
 
@@ -69,13 +69,12 @@ class Tokens:
         return is_target.nonzero().squeeze(1)
 
 
-def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
-    """Return given token ids: one text (N,), B texts (B, L), or batches as in `texts_of`.
+def read_ids(texts: list[Ids], tokenizer: Tokenizer | None, *, vocab_size: int, window: int | None) -> Tokens:
+    """Return the ids of texts; see `texts_of`.
 
     A single text that is longer than a ``window`` and the token after it is a running text, and any single text where
     ``window`` is ``None``.
     """
-    texts = texts_in_batches(data)
     if not any(is_target[1:].any() for _, is_target in texts):
         raise SourceError("no token is predicted: give texts of at least two tokens, the later ones targets")
     ids, is_target = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*texts, strict=True))
@@ -92,12 +91,12 @@ def read_ids(data: Any, tokenizer: Tokenizer | None, *, vocab_size: int, window:
 
 
 def read_text(data: Any, split: str, *, dataset: str | None = None) -> RunningText:
-    """Return the text that ``data`` means: that of a corpus's split, of a file, of a dataset of the Hub, or itself.
+    """Return a text: a given one, that of a corpus's split, or that of a dataset of the Hub.
 
-    Words of a corpus are joined by spaces, characters by nothing, and lines and several texts by newlines.
+    Words of a corpus are joined by spaces, characters by nothing, and lines by newlines.
 
     Args:
-        data: a corpus, or what `given_text` takes.
+        data: a `Text`, a corpus, or what `given_data` takes.
         split: split of a corpus or a dataset of the Hub.
         dataset: name of a dataset of the Hub.
 
@@ -110,8 +109,9 @@ def read_text(data: Any, split: str, *, dataset: str | None = None) -> RunningTe
         if data is not None:
             raise ConfigurationError(Parameter("data"), " and ", DATASET, " each name a text: give one of them")
         return _dataset(dataset, split)
-    if (given := given_text(data)) is not None:
-        if split != "test" and not given.where == IN_MEMORY:  # the default
+    given = data if isinstance(data, Text) else given_data(data)
+    if isinstance(given, Text):
+        if split != "test" and given.where != IN_MEMORY:  # the default
             raise ConfigurationError(
                 f"split {split} does not apply to the text file {given.where}, which is read whole"
             )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..core.files import sha256_bytes
 from ..core.tensor_file import digest
+from ..corpora.batches import whole_numbers
 from ..errors import ConfigurationError, SourceError
 from ..heads import REGISTRY, Head, Softmax
 from .checked_product import check_layer, weight_of
@@ -139,16 +140,11 @@ def _tensor(hidden: Any, size: int) -> Tensor:
 
 def _ids(targets: Any, contexts: int, vocab_size: int) -> NDArray[np.int64]:
     """Return the token that follows each context, (T,)."""
-    try:
-        ids = torch.as_tensor(targets).reshape(-1)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SourceError(f"targets must be token ids, one for each hidden state: {error}") from error
-    if ids.is_floating_point() and len(ids):
-        raise SourceError(f"targets must be whole token ids, not {ids.dtype}: convert them to int64")
-    if len(ids) != contexts or bool(((ids < 0) | (ids >= vocab_size)).any()):
+    ids = whole_numbers(targets, "targets").reshape(-1)
+    if len(ids) != contexts or ((ids < 0) | (ids >= vocab_size)).any():
         given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
         raise SourceError(
             f"targets must be {contexts:,} token ids from 0 to {vocab_size - 1:,}, one for each hidden state, not "
             f"{given}"
         )
-    return ids.to(torch.int64).cpu().numpy()
+    return ids

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import check_positive, check_seed, typed
 from ..core.options import Opening, takes
+from ..corpora.batches import whole_numbers
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..heads import RankBound
 from ..hugging_face.on_text import HuggingFaceOnText
@@ -280,12 +281,9 @@ def _drawn(count: Any, length: int, text: Ids, generator: np.random.Generator, w
 
 def _given(sequences: Any, least: int, what: str) -> list[Ids]:
     """Return given sequences of ids as arrays."""
-    try:
-        parts = [np.asarray(ids).reshape(-1) for ids in sequences]
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"the {what} must be sequences of token ids, or a number of them") from error
-    if any(ids.size and ids.dtype.kind not in "iu" for ids in parts):
-        raise ConfigurationError(f"the {what} must hold whole token ids")
+    if not isinstance(sequences, Iterable) or isinstance(sequences, str):
+        raise ConfigurationError(f"the {what} must be sequences of token ids, or a number of them")
+    parts = [whole_numbers(ids, f"the {what}").reshape(-1) for ids in sequences]
     if not parts or min(map(len, parts)) < least:
         raise ConfigurationError(f"give at least one of the {what}, each of at least {least} tokens")
-    return [ids.astype(np.int64) for ids in parts]
+    return parts

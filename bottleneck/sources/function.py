@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, chain, groupby
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,11 +16,11 @@ from torch import nn
 from ..core.checks import check_positive
 from ..core.full_precision import full_precision
 from ..core.unchanged import unchanged
-from ..corpora.batches import texts_of
+from ..corpora.batches import batches_of
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..language_models.checked_product import WITHOUT_LOGITS
 from ..language_models.source import spanning
-from ..spectrum.blocks import as_array, native_dtype
+from ..spectrum.blocks import as_array, is_array, native_dtype
 from .matrix import MatrixSource
 from .opening import Kind
 
@@ -60,22 +61,22 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
             the last position; an `Adapter`; or an ``nn.Module`` whose output is such logits or has them as ``logits``.
             The ids are a NumPy array; a function that raises `TypeError` or `AttributeError` for it, as code for torch
             does, is given a torch tensor on the CPU.
-        data: batches of ids (B, L), each row a text of its own, such as a ``DataLoader`` yields; they are kept. See
-            `texts_of`. Texts of one length are read together, without their padding.
+        data: batches of ids (B, L), each row a text of its own, such as a ``DataLoader`` yields, or another form that
+            `batches_of` takes; they are kept. Consecutive texts of one length are read together, without their padding.
         vocab_size: M; by default that of the adapter, or of the function's first output.
 
     Raises:
         ConfigurationError: without data.
-        SourceError: for batches that are not ids (B, L).
+        SourceError: for data that are not ids.
         MatrixError: for an output of another shape.
     """
     name = getattr(function, "__name__", type(function).__name__)
     if isinstance(function, Adapter) and not isinstance(function, nn.Module):
         vocab_size = function.vocab_size
     check_positive(vocab_size=vocab_size)
-    if isinstance(data, str) or not isinstance(data, Iterable):
+    if data is None or isinstance(data, str | Path):
         raise ConfigurationError("a function needs data=batches, an iterable of token ids of shape (B, L)")
-    batches = [ids for number, batch in enumerate(data) for ids in _alike(texts_of(batch, number))]
+    batches = [ids for batch in batches_of(data) for ids in _alike(batch)]
     answers = _Answers(LogitsFunction(function), batches, vocab_size)
     return MatrixSource(answers, kind="logits", path=name)
 
@@ -91,7 +92,7 @@ def _only_logits(output: Any) -> Any:
     """Return the logits of an output that may hold more; `SourceError` for an output without logits."""
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     first = logits[0] if isinstance(logits, tuple) and logits else logits
-    if (isinstance(first, list | tuple) and first) or hasattr(first, "shape") or hasattr(first, "__array__"):
+    if (isinstance(first, list | tuple) and first) or is_array(first) or hasattr(first, "__array__"):
         return first
     keys = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) and output else ""
     returned = "None" if output is None else f"a {type(output).__name__}{keys}"
@@ -133,10 +134,11 @@ class _Answers:
             raise SourceError("data is empty: a function needs at least one batch of token ids")
         self._function, self._batches, self._vocab_size = function, batches, vocab_size
         self.native_dtypes = function.native_dtypes
-        first = self._ask(0)
+        number = next((n for n, batch in enumerate(batches) if batch.shape[1] > 1), 0)  # others do not tell the form
+        first, batch = self._ask(number), batches[number]
         self._vocab_size = first.shape[-1]
-        self._kept = {0: first}
-        last_only = len(first) == len(batches[0]) and batches[0].shape[1] > 1
+        self._kept = {number: first}
+        last_only = len(first) == len(batch) and batch.shape[1] > 1
         self._starts = [0, *accumulate(len(batch) if last_only else batch.size for batch in batches)]
         self.shape = (self._starts[-1], self._vocab_size)
 
@@ -165,7 +167,7 @@ class _Answers:
             ) from error
         if logits.ndim == 3 and logits.shape[:2] == (len(batch), 1):
             logits = logits[:, 0]  # of the last position, as modules return them for generation
-        M = self._vocab_size or (logits.shape[-1] if logits.ndim in (2, 3) else "M")
+        M = self._vocab_size or (logits.shape[-1] if logits.ndim in (2, 3) else 0) or "M"
         if logits.shape not in ((*batch.shape, M), (len(batch), M)):
             raise MatrixError(
                 f"for ids of shape {batch.shape} the function must return logits of shape "
@@ -174,10 +176,12 @@ class _Answers:
         return np.array(logits.reshape(-1, logits.shape[-1]))  # the function may reuse its memory
 
 
-def _alike(texts: Iterable[tuple[NDArray[np.int64], Any]]) -> Iterator[NDArray[np.int64]]:
-    """Yield the ids of texts, those of each length together, (B, L)."""
-    ids = sorted((ids for ids, _ in texts if len(ids)), key=len)
-    return (np.stack([*group]) for _, group in groupby(ids, key=len))
+def _alike(texts: list[Any]) -> Iterator[NDArray[np.int64]]:
+    """Yield the ids of texts in their order, consecutive ones of one length together, (B, L)."""
+    for length, group in groupby(texts, key=lambda text: 0 if isinstance(text, str) else len(text[0])):
+        if not length:
+            raise SourceError("a function reads token ids, not texts: encode them, tokenizer(texts)['input_ids']")
+        yield np.stack([ids for ids, _ in group])
 
 
 KIND = Kind(

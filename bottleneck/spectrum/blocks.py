@@ -118,7 +118,7 @@ def native_dtype(block: Any) -> str:
 
     Of a table whose columns have several types, the least precise one counts.
     """
-    if hasattr(block, "dtypes"):
+    if hasattr(block, "columns"):
         names = {type_name(dtype) for dtype in block.dtypes}
         return max(names - {WHOLE}, key=EPS.__getitem__, default=WHOLE)
     return type_name(getattr(block, "dtype", "float64"))

@@ -66,7 +66,7 @@ def test_each_row_of_ids_is_a_text_of_its_own(source: Any) -> None:
         ("the boat sees a zebra", "the text, line 1: the token 'zebra' is not among the 28 of the vocabulary"),
         (["the boat", "a zebra " * 1000], "the text, line 2: the token 'zebra' is not among"),
         (np.array([3, 99]), "the id 99 is not a token"),
-        (np.ones((2, 3)), r"batch 0 of the data must be token ids, whole numbers of shape \(N,\) or \(B, L\)"),
+        (np.ones((2, 3)), "token ids of batch 0 of the data must be whole numbers that fit in int64, not float64"),
         ([[1], [2]], "has no context: it needs at least two tokens"),
         ("d.jsonl", "cannot read d.jsonl: No such file"),
         ("boats" * 999, "is not a corpus: choose one of"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -38,16 +39,11 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
     for field in ("text", "content"):
         rows = "".join(json.dumps({"id": 1, field: line}) + "\n" for line in LINES)
         (tmp_path / f"{field}.jsonl").write_text(rows)
-
-    class Dataset:
-        column_names = ("text",)
-
-        def __getitem__(self, column: str) -> list[str]:
-            return {"text": LINES}[column]
-
     names = ("d.txt", "text.jsonl", "text.jsonl:text", "content.jsonl:content")
     expected = perplexity(folder, data=str(tmp_path / "d.txt")).perplexity
-    for data in (*(str(tmp_path / name) for name in names), LINES, Dataset(), "\n".join(LINES)):
+    rows = datasets.Dataset.from_dict({"id": [1, 2], "text": LINES})
+    held = [LINES, rows, rows["text"], rows.to_iterable_dataset(), rows.with_format("pandas"), rows[:], [*rows]]
+    for data in (*(str(tmp_path / name) for name in names), *held, np.array(LINES), "\n".join(LINES)):
         assert perplexity(folder, data=data).perplexity == expected
         assert perplexity(loaded, data=data, tokenizer=tokenizer).perplexity == expected
     ids = tokenizer("\n".join(LINES))["input_ids"]
@@ -68,6 +64,48 @@ def test_ids(model: tuple[Path, Any, Any]) -> None:
     for file in folder.glob("tokenizer*"):  # which ids do not need
         file.unlink()
     assert perplexity(folder, data=ids).perplexity == expected
+
+
+@pytest.mark.parametrize("lengths", [(20, 20, 20), (20, 7, 1, 0, 13)])
+def test_a_data_set_of_ids(lengths: tuple[int, ...], model: tuple[Path, Any, Any]) -> None:
+    """One meaning whatever holds the ids, for a measurement, a function and the callback; texts beside ids are unread.
+
+    The numbers are those of the texts, one by one.
+    """
+    _, loaded, tokenizer = model
+    texts = [torch.randint(0, 60, (n,), generator=torch.Generator().manual_seed(n)).tolist() for n in lengths]
+    with torch.no_grad():
+        rows = [loaded.eval()(torch.tensor([text])).logits[0, :-1].log_softmax(-1) for text in texts if len(text) > 1]
+    expected = torch.cat(rows)
+    ids = datasets.Dataset.from_dict({"input_ids": texts, "attention_mask": [[1] * n for n in lengths]})
+    both = ids.add_column("text", ["w1 w2 w3 " * 9] * len(texts))
+
+    class Rows(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return len(texts)
+
+        def __getitem__(self, row: int) -> Any:
+            return torch.tensor(texts[row]), row
+
+    forms: dict[str, Any] = {"lists": texts, "torch's own": Rows(), "frame": both.to_pandas(), "arrow": ids.data.table}
+    for name, each in (("ids", ids), ("both", both)):
+        streamed = each.to_iterable_dataset()
+        forms |= {name: each, f"{name} streamed": streamed, f"{name}, columns": each[:], f"{name}, rows": [*streamed]}
+        forms |= {f"{name} {kind}": each.with_format(kind) for kind in ("torch", "numpy", "pandas", "arrow")}
+        forms[f"{name} streamed torch"] = streamed.with_format("torch")
+    measured = {name: sb.open(loaded, data=data, tokenizer=tokenizer) for name, data in forms.items()}
+    for name, source in measured.items():
+        found = np.concatenate([block.log_probs for block in source.blocks()])
+        np.testing.assert_allclose(found, expected, atol=2e-5, err_msg=name)
+    through = [sb.open(lambda ids: loaded(torch.as_tensor(ids)).logits.detach(), data=data) for data in (ids, both)]
+    assert {source.shape[0] for source in through} == {sum(lengths)}
+    statistics = [model_statistics(loaded, data, tokenizer=tokenizer) for data in (ids, both.to_iterable_dataset())]
+    assert statistics[0] == statistics[1]
+    assert statistics[0]["pairwise_kl"] == pytest.approx(sb.pairwise_kld(expected).kld, rel=1e-4)
+    with pytest.raises(BottleneckError, match="batch 0 of the data has neither input_ids nor text, but train, test: "):
+        sb.open(loaded, data=datasets.DatasetDict({"train": ids, "test": ids}))
+    with pytest.raises(BottleneckError, match="some texts of the data are strings and others are token ids"):
+        sb.open(loaded, data=[texts[0], "w1 w2"])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

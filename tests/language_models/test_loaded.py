@@ -98,8 +98,18 @@ def test_an_ordinary_output_layer() -> None:
         ({"hidden": (torch.randn(2, 3, 5),) * 4}, SourceError, r"a tuple of 4 tensors .* such as hidden_states\[-1\]"),
         ({"hidden": torch.randn(4, 2, 3, 5)}, SourceError, "more than three dimensions, .*: give the last layer"),
         ({"hidden": torch.randn(3, 5), "targets": []}, SourceError, "targets must be 3 token ids .* not 0$"),
-        ({"hidden": torch.randn(3, 5), "targets": [0.5, 1, 2]}, SourceError, "targets must be whole token ids"),
-        ({"hidden": torch.randn(3, 5), "targets": ["a"]}, SourceError, "targets must be token ids, one for each"),
+        *(
+            ({"hidden": torch.randn(3, 5), "targets": wrong}, SourceError, f"targets must be whole numbers.* {what}")
+            for wrong, what in (
+                ([0.5, 1, 2], "not float64"),
+                ("abc", "not text"),
+                ([0, 1, None], "not object"),
+                (torch.arange(3) * 1j, "not complex64"),
+                (torch.ones(3).bfloat16(), "BFloat16"),
+                (torch.empty(3, dtype=torch.int64, device="meta"), "meta"),
+                (np.full(3, 2**64 - 1, np.uint64), "that fit in int64, not uint64"),
+            )
+        ),
         ({"hidden": {"last_hidden_state": torch.randn(2, 3, 5)}}, SourceError, "hidden states must be .* numbers"),
         ({"hidden": torch.randn(3, 5), "targets": [1]}, SourceError, "targets must be 3 token ids"),
         ({"hidden": torch.randn(3, 5), "data": "ptb"}, ConfigurationError, "data does not apply to an output layer"),

@@ -56,7 +56,7 @@ def test_blocks_of_any_size_across_batches(rows: int) -> None:
 
 
 def test_padding_is_not_read() -> None:
-    """Texts of one length are read together, whatever side they are padded on."""
+    """Consecutive texts of one length are read together, whatever side they are padded on."""
     ids, mask = BATCHES[1], np.ones((3, 11), dtype=np.int64)
     mask[0, 7:] = mask[1, :4] = mask[2, 5:] = 0
     read = []
@@ -66,7 +66,18 @@ def test_padding_is_not_read() -> None:
         return logits(given)
 
     open_source(noted, data=[{"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}]).prepare()
-    assert read == [[ids[2, :5].tolist()], [ids[0, :7].tolist(), ids[1, 4:].tolist()]]
+    assert read == [[ids[0, :7].tolist(), ids[1, 4:].tolist()], [ids[2, :5].tolist()]]
+
+
+@pytest.mark.parametrize("last_only", [False, True])
+def test_rows_come_in_the_order_of_the_texts(last_only: bool) -> None:
+    """Whatever their lengths are: the first contexts are those of the first texts."""
+    texts = [rng.integers(0, M, length).tolist() for length in (1, 9, 3, 3, 12, 2)]
+    expected = np.concatenate([logits(np.array(text[-1:] if last_only else text)) for text in texts])
+    for data in (texts, [texts[:4], texts[4:]], [texts], iter(texts), {"input_ids": texts}):
+        source = open_source(lambda ids: logits(ids)[:, -1] if last_only else logits(ids), data=data)
+        rows = np.concatenate([block.log_probs for block in source.blocks()])
+        np.testing.assert_allclose(rows - rows[:, :1], expected - expected[:, :1], atol=1e-12)
 
 
 def test_a_padding_mask_beside_the_ids_is_seen() -> None:
@@ -154,8 +165,16 @@ def test_masked_tokens_are_named() -> None:
         ({"vocab_size": M}, ConfigurationError, "a function needs data=batches"),
         ({"data": "ptb", "vocab_size": M}, ConfigurationError, "a function needs data=batches"),
         ({"data": [], "vocab_size": M}, SourceError, "data is empty"),
-        ({"data": [1, 2], "vocab_size": M}, SourceError, r"batch 0 .* shape .* \(B, L\), not int64 of shape \(\)"),
-        ({"data": [[[0.5]]], "vocab_size": M}, SourceError, "not float64 of shape"),
+        ({"data": 5, "vocab_size": M}, SourceError, r"batch 0 of the data must be ids of shape .* not \(\)"),
+        ({"data": [[[0.5]]], "vocab_size": M}, SourceError, "ids of batch 0 .* must be whole numbers .*, not float64"),
+        ({"data": torch.ones(1, 3).bfloat16()}, SourceError, "the data must be whole numbers .*: .*BFloat16"),
+        ({"data": ["w1 w2"], "vocab_size": M}, SourceError, "a function reads token ids, not texts: encode them"),
+        ({"data": [[1, 2], "w1"], "vocab_size": M}, SourceError, "a function reads token ids, not texts: encode them"),
+        (
+            {"data": {"test": [[1, 2]]}},
+            SourceError,
+            "batch 0 .* has neither input_ids nor text, but test: give",
+        ),
         ({"data": BATCHES, "vocab_size": M + 1}, MatrixError, r"must return logits of shape \(2, 7, 31\) or \(2, 31\)"),
     ],
 )
@@ -180,6 +199,7 @@ def test_an_answer_that_changes_its_form() -> None:
         (SimpleNamespace(logits=None), "a SimpleNamespace"),
         ((None, 0.5), "a tuple"),
         (0.5, "a float"),
+        ("text", "a str"),
     ],
 )
 def test_an_output_without_logits_is_named(output: Any, what: str) -> None:
