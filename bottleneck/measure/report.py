@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Self
 from pydantic import ConfigDict, GetPydanticSchema, with_config
 from typing_extensions import TypedDict
 
-from ..core.json_file import Count, Magnitude, Size
+from ..core.json_file import Count, Magnitude, Size, check_schema
 from ..errors import MatrixError
 from ..results.base import UNSAVED, Result, short_names
-from ..results.quantity import DETAIL, FRAME, NOWHERE, TABLE, Quantity
+from ..results.quantity import DETAIL, FRAME, NOWHERE, TABLE, Quantity, Shown
 from ..spectrum import Limits, Precision, RankEstimate, Spectrum, effective_rank, entropy_rank, stable_rank
 from ..spectrum.measures import ENERGY_LEFT_OUT
 from ..spectrum.rules import NOISE_FACTOR
@@ -44,6 +44,14 @@ class _Certificate(TypedDict):
     driver: NotRequired[str | None]
     residual: NotRequired[Magnitude]
     error: NotRequired[Magnitude]
+
+
+class Line(TypedDict):
+    """How people see a quantity of `RankReport.more`."""
+
+    label: str
+    shown: Count
+    text: str
 
 
 def _as(schema: Any) -> GetPydanticSchema:
@@ -99,16 +107,23 @@ class RankReport(Result, kind="rank"):
     peak_memory_bytes: Count = 0
     """Largest resident size of the process."""
     more: tuple[Quantity, ...] = field(default=(), metadata=UNSAVED)
-    """Quantities of one kind of source, or on request; JSON has each by its key."""
+    """Quantities of one kind of source, or on request; JSON has each by its key, and their lines under ``"more"``."""
     decomposition: Spectrum | None = field(default=None, metadata=UNSAVED)
     """The singular values, if they are there; JSON leaves them out."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the report that `to_dict` returned, without singular values."""
-        known = {key for _, key in cls._saved()} | {"kind", "version"}
-        more = (Quantity(key, value, shown=NOWHERE) for key, value in values.items() if key not in known)
+        known = {key for _, key in cls._saved()} | {"kind", "version", "more"}
+        lines = [check_schema(line, Line) for line in values.get("more", ())]
+        more = [Quantity(key, value, shown=NOWHERE) for key, value in values.items() if key not in known]
+        more += [Quantity("", None, line["label"], Shown(line["shown"]), line["text"]) for line in lines]
         return replace(super().from_dict(values), more=tuple(more))
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values, and the lines of `more`."""
+        lines = [Line(label=each.label, shown=each.shown.value, text=str(each)) for each in self.more if each.label]
+        return super().plain() | ({"more": lines} if lines else {})
 
     @property
     def spectrum(self) -> Spectrum:

@@ -162,8 +162,9 @@ def _read(value: Any, hint: Any) -> Any:
     """Return a plain value as what a field holds."""
     if get_origin(hint) is np.ndarray:
         return np.array(value, dtype=get_args(get_args(hint)[1])[0])
-    if isinstance(hint, type) and issubclass(hint, Result):
-        return hint.from_dict(value)
+    for each in (hint, *get_args(hint)):  # a result, or one that may be missing
+        if isinstance(each, type) and issubclass(each, Result):
+            return value if value is None else each.from_dict(value)
     return check_schema(value, hint)
 
 
