@@ -63,8 +63,8 @@ def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"a result is saved as JSON, in a file that ends in \.json"):
         reports[0].save(tmp_path / "x.png")
     cases = (
-        ("{}", "it has no kind"), ('{"kind": "rank"}', "missing"), ('{"kind": "rang"}', "unknown kind of result 'rang'"),
-        ("[", "damaged or of another kind"),
+        ("{}", "it has no kind"), ('{"kind": "rank"}', "missing"), ("[", "damaged or of another kind"),
+        ('{"kind": "rang"}', "unknown kind of result 'rang'"),
     )  # fmt: skip
     for content, why in cases:
         (tmp_path / "bad.json").write_text(content)
