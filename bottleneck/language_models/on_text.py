@@ -33,7 +33,13 @@ def joined(histories: Ids, future: Ids) -> Ids:
 
 
 def masked_bias(bias: Tensor, *, scale: float = 1.0) -> Tensor:
-    """Return an output bias with −∞ for the tokens that it masks by a large negative number."""
+    """Return an output bias with −∞ for the tokens that it masks by a large negative number.
+
+    Raises:
+        SourceError: for NaN, +∞, or a bias that masks all tokens.
+    """
+    if not (bias < torch.inf).all() or not bias.isfinite().any():
+        raise SourceError("the bias of an output layer must hold finite numbers, and −∞ only for tokens that it masks")
     return bias.where(bias * scale >= MASK + bias.max() * scale, -torch.inf)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from ..core.files import sha256_bytes
 from ..core.tensor_file import digest
@@ -105,6 +106,12 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
     return copied.float() if next(copied.parameters()).dtype in HALVES else copied
 
 
+def _one_tensor(block: Any) -> Tensor:
+    if isinstance(block, Tensor | np.ndarray | list | tuple):
+        return torch.as_tensor(block)
+    return from_dlpack(block) if hasattr(block, "__dlpack__") else torch.as_tensor(np.array(block))
+
+
 def _tensor(hidden: Any, size: int) -> Tensor:
     """Return hidden states as one tensor, (T, size), in their own type."""
     shapes = [tuple(getattr(states, "shape", ())) for states in hidden] if isinstance(hidden, tuple) else []
@@ -117,12 +124,7 @@ def _tensor(hidden: Any, size: int) -> Tensor:
         blocks = [hidden] if hasattr(hidden, "shape") else list(hidden)
         if any(isinstance(block, np.ma.MaskedArray) for block in blocks):
             raise TypeError("a masked array: leave out what is masked")
-        tensors = [
-            torch.as_tensor(
-                block if isinstance(block, Tensor | np.ndarray | list | tuple) else np.array(block)
-            ).detach()
-            for block in blocks
-        ]
+        tensors = [_one_tensor(block).detach() for block in blocks]
         if any(each.ndim > 3 for each in tensors):
             raise ValueError("more than three dimensions, as the hidden states of all layers have: give the last layer")
         states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])

@@ -106,6 +106,17 @@ def find(source: Any) -> Kind:
     raise _unknown(source)
 
 
+def _beside_head(source: Any) -> Kind:
+    """Return the kind of a source beside ``head``: files of arrays, and folders of files, then hold hidden states."""
+    try:
+        kind = find(source)
+    except (SourceError, RunError):
+        if not isinstance(source, str) or kind_of(Path(source)) != "a folder":
+            raise
+        return hidden_states.KIND
+    return hidden_states.KIND if kind is matrix.FILE else kind
+
+
 @takes(Opening)
 def open_source(source: Any, **options: Unpack[Opening]) -> Source:
     """Open a model, a store, a matrix or a function as a `Source`.
@@ -132,9 +143,9 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
     Without ``data``, a Hugging Face model beside a ``.kld`` file reads the tokens of that file.
     """
     values = complete(options)
-    with_head = values["head"] is not None
+    recognize = find if values["head"] is None else _beside_head
     names = [str(each) if isinstance(each, Path) else each for each in sources]
-    kinds = [(name, hidden_states.KIND if with_head and isinstance(name, str) else find(name)) for name in names]
+    kinds = [(name, recognize(name)) for name in names]
     values["device"] = device = resolve_device(values["device"])
     if not has_float64(device) and (values["dtype"] == "float64" or values["precise"]):
         raise ConfigurationError(f"{device} has no float64: use ", Parameter("device", "cpu"))
@@ -145,7 +156,7 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
             name, kind = kinds[0]
             listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
             why = f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}"
-            if option in StatesOptions.__annotations__:
+            if option in StatesOptions.__annotations__ and values["head"] is None:
                 raise ConfigurationError(why, "; for hidden states, give ", Parameter("head"))
             more = "; give W as the weight of a torch.nn.Linear" if option == "hidden" else ""
             raise ConfigurationError(why + more)

@@ -18,6 +18,8 @@ from ..core.files import open_file
 from ..errors import SourceError
 from .file_rows import ALWAYS, PACKED, UNREADABLE, FileRows, check_size, largest, unreadable
 
+NUMBERS = "double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+"""Classes of MATLAB's arrays of numbers."""
 DEFLATE = 1
 """Number of zlib's filter in HDF5."""
 SECONDS, BYTES_A_SECOND = 60.0, 1e7
@@ -35,6 +37,7 @@ for limit, size in ((resource.RLIMIT_AS, 2 * int(most) + 2**32), (resource.RLIMI
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 try:
     loaded = {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
+    loaded = {key: value.toarray() if hasattr(value, "toarray") else value for key, value in loaded.items()}
     plain = {key: value for key, value in loaded.items() if isinstance(value, np.ndarray) and not value.dtype.hasobject}
     others = {key: type(value).__name__ for key, value in loaded.items() if key not in plain}
     np.savez(arrays, *plain.values(), names=json.dumps([*plain]), others=json.dumps(others))
@@ -92,13 +95,33 @@ def read_hdf5(path: Path, *, transposed: bool = False) -> dict[str, Any]:
         try:
             if not isinstance(link, h5py.HardLink):
                 raise ValueError(f"{name} is a link, and only numbers in the file itself are read: copy them into it")
-            if isinstance(item := file[name], h5py.Dataset):
+            item = file[name]
+            if "MATLAB_sparse" in item.attrs:
+                arrays[name] = _sparse(path, item)
+            elif isinstance(item, h5py.Dataset) and "MATLAB_sparse" not in item.parent.attrs:
+                if (kind := item.attrs.get("MATLAB_class", b"double").decode()) not in NUMBERS:
+                    raise ValueError(f"{name} is a {kind} of MATLAB: save a matrix of numbers")
+                if "MATLAB_empty" in item.attrs:
+                    raise ValueError(f"{name} is an empty matrix")
                 arrays[name] = _dataset(path, item, transposed=transposed)
         except (*UNREADABLE, SourceError) as error:
             arrays[name] = error if isinstance(error, SourceError) else unreadable(path, error)
 
     file.visititems_links(visit)
     return arrays
+
+
+def _sparse(path: Path, group: Any) -> Any:
+    """Return the full matrix of a sparse one: MATLAB stores its columns one after another."""
+    from scipy.sparse import csc_matrix
+
+    shape = int(group.attrs["MATLAB_sparse"]), len(group["jc"]) - 1
+    check_size(shape, 8, stored=group["jc"].id.get_storage_size(), what=group.name, whole=True)
+    names = [name for name in ("data", "ir", "jc") if name in group]  # only jc where all entries are zero
+    parts = [_dataset(path, group[name], transposed=False)[:] for name in names]
+    matrix = csc_matrix(tuple(parts) if len(parts) == 3 else shape, shape)
+    matrix.check_format(full_check=True)  # SciPy would write outside of the matrix
+    return matrix.toarray()
 
 
 def _check_chunks(dataset: Any, most: int) -> None:

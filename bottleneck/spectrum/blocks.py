@@ -126,7 +126,7 @@ def native_dtype(block: Any) -> str:
 
 def type_name(dtype: Any) -> str:
     """Return the name of a type of NumPy, torch or a data frame: a key of `EPS`, or `WHOLE`."""
-    name = str(dtype).removeprefix("torch.").lower()
+    name = str(dtype).rpartition(".")[2].lower()  # without the package: torch.float32, mlx.core.float32
     if name in EPS:
         return name
     if name.startswith(("int", "uint", "bool")):
@@ -153,7 +153,11 @@ def as_array(block: Any) -> NDArray[Any]:
     except TypeError as error:  # torch's 4-bit floats
         raise MatrixError(f"a matrix cannot hold {block.dtype}: convert it to float32 first") from error
     except ValueError as error:
-        raise MatrixError("the rows of a matrix must have one length: give as many numbers in each") from error
+        if not (narrow and hasattr(block, "__dlpack__")):
+            raise MatrixError("the rows of a matrix must have one length: give as many numbers in each") from error
+        from torch.utils.dlpack import from_dlpack  # MLX's bfloat16, for which NumPy has no type
+
+        array = from_dlpack(block).float().numpy()
     if isinstance(array, np.ma.MaskedArray) or isinstance(block, np.ma.MaskedArray):
         raise MatrixError("a masked array has no rank: fill what is masked (numpy.ma.filled), or drop such columns")
     check_untyped(array.dtype, "the matrix")

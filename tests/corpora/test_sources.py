@@ -81,6 +81,19 @@ def test_parts_from_an_archive_and_a_folder_among_other_files(tiny: PinnedCorpus
     assert load("tiny").split("test").size == 9
 
 
+@pytest.mark.parametrize("others", [[], ["tiny.train.txt"], ["archives of others"]])
+def test_an_archive_in_a_folder(others: list[str], tiny: PinnedCorpus, write: Write, tmp_path: Path) -> None:
+    """The only one, or the one with the corpus's name."""
+    write("mine/tiny-v1.tgz" if others else "mine/download", tarred(named()))
+    write("mine/notes.txt", b"not looked at")
+    if "tiny.train.txt" in others:
+        write("mine/tiny.train.txt", TEXTS["train"])
+    elif others:
+        write("mine/other.zip", zipped({"test.txt": b"of another corpus"}))
+    get_tiny(tmp_path / "mine")
+    assert load("tiny").split("test").size == 9
+
+
 @pytest.mark.parametrize("pack", [zipped, tarred], ids=["zip", "tar"])
 @pytest.mark.parametrize(
     ("name", "sentence"),

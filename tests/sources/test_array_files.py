@@ -217,12 +217,37 @@ def test_hdf5_is_read_from_the_file_alone(suffix: str, tmp_path: Path) -> None:
     assert open_source(f"{path}:inside/a", kind="matrix").shape == expected
 
 
+@pytest.mark.parametrize("version", ["5", "7.3"])
+def test_a_sparse_matrix_of_matlab_is_read_as_a_full_one(version: str, tmp_path: Path) -> None:
+    path, expected = tmp_path / "m.mat", np.where(np.arange(20).reshape(4, 5) % 3 == 1, LOG_PROBS[:4], 0.0)
+    stored = scipy.sparse.csc_matrix(expected)
+    if version == "5":
+        scipy.io.savemat(path, {"a": stored})
+    else:
+        with h5py.File(path, "w", userblock_size=512) as file:
+            for name, rows in (("a", 4), ("damaged", 2), ("empty", 4)):
+                file.create_group(name).attrs["MATLAB_sparse"] = np.uint64(rows)
+                for key, part in (("data", stored.data), ("ir", stored.indices), ("jc", stored.indptr)):
+                    if name != "empty" or key == "jc":
+                        file[f"{name}/{key}"] = part * (name != "empty")
+            file["text"] = np.arange(3, dtype="u2")[:, None]
+            file["text"].attrs["MATLAB_class"] = np.bytes_("char")
+        data = bytearray(path.read_bytes())
+        data[:128] = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
+        path.write_bytes(data)
+        for name, why in (("damaged", "cannot be read as a .mat file"), ("text", "text is a char of MATLAB")):
+            with pytest.raises(BottleneckError, match=why):
+                open_source(f"{path}:{name}", kind="matrix")
+        (rows,) = open_source(f"{path}:empty", kind="matrix").blocks()
+        assert not rows.log_probs.any()
+    (rows,) = open_source(f"{path}:a", kind="matrix").blocks()
+    np.testing.assert_array_equal(rows.log_probs, expected)
+
+
 def test_a_damaged_matlab_file_is_refused_and_ends_no_process(tmp_path: Path) -> None:
     path = tmp_path / "m.mat"
-    scipy.io.savemat(path, {"file": np.eye(4), "sparse": scipy.sparse.eye(3), "text": "a"})
+    scipy.io.savemat(path, {"file": np.eye(4), "text": "a"})
     original = path.read_bytes()
-    with pytest.raises(BottleneckError, match=r"sparse of .*m.mat is not a full matrix, but .*: save it by full"):
-        open_source(f"{path}:sparse", kind="matrix")
     inner_type = original.index(np.eye(4).tobytes()) - 8
     for at, value in ((inner_type, 99), (131, 255)):  # the first ends SciPy's process
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])

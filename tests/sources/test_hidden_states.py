@@ -18,8 +18,9 @@ from torch.nn import functional as F
 import softmax_bottleneck as sb
 from softmax_bottleneck import perplexity, rank
 from softmax_bottleneck.cli import main
-from softmax_bottleneck.errors import MatrixError, SourceError
+from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.heads import Softmax
+from softmax_bottleneck.sources.kinds import open_sources
 
 M, D = 60, 8
 
@@ -162,6 +163,21 @@ def test_the_command_takes_the_last_of_several_layers(text: Any, tmp_path: Path)
         ({"hidden_states": torch.zeros(9, D)}, {"head": "none.npy"}, "the file none.npy does not exist"),
         ({"hidden_states": torch.zeros(9, D)}, {"head": "w.txt"}, "must be a file of arrays: .npy"),
         ({"hidden_states": torch.zeros(9, D)}, {"head": "w.pt"}, "is a sparse, quantized or empty tensor"),
+        ({"hidden_states": torch.zeros(9, D)}, {"bias": "b.npy"}, "must hold finite numbers, and −∞ only for tokens"),
+        *(
+            (
+                {"hidden_states": torch.zeros(9, D)},
+                {name: value},
+                "have a size between 1e-30 and 1e30, and the cap must",
+            )
+            for name, value in (
+                ("scale", np.nan),
+                ("scale", 1e308),
+                ("scale", 0.0),
+                ("softcap", np.inf),
+                ("softcap", -1),
+            )
+        ),
     ],
 )
 def test_arrays_that_do_not_fit(
@@ -171,6 +187,34 @@ def test_arrays_that_do_not_fit(
     save_file(arrays, "h.safetensors")
     np.save("w.npy", np.ones((M, D), np.float32))
     torch.save(torch.eye(M, D).to_sparse(), "w.pt")
+    np.save("b.npy", np.full(M, np.nan, np.float32))
     Path("w.txt").write_text("1 2", encoding="utf-8")
-    with pytest.raises((SourceError, MatrixError), match=told):
-        rank("h.safetensors", **{"head": "w.npy", **options})
+    for measure in (rank, sb.need):
+        with pytest.raises((ConfigurationError, SourceError, MatrixError), match=told):
+            measure("h.safetensors", **{"head": "w.npy", **options})
+
+
+@pytest.mark.parametrize("b", [np.nan, np.inf])
+def test_an_output_bias_is_finite_or_a_mask(b: float, tmp_path: Path) -> None:
+    np.save(place := tmp_path / "b.npy", np.array([b, *[0.0] * (M - 1)], np.float32))
+    layer = torch.nn.Linear(D, M)
+    for measure in (sb.head, sb.argmaxable):
+        with pytest.raises(SourceError, match="bias of an output layer must hold finite numbers, and −∞ only for"):
+            measure(layer.weight.detach(), bias=str(place))
+    with torch.no_grad():
+        layer.bias[0] = b
+    with pytest.raises(SourceError, match="bias of an output layer must hold finite numbers, and −∞ only for"):
+        rank(layer, hidden=torch.randn(9, D))
+
+
+def test_a_head_belongs_to_the_hidden_states_alone(text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside them an n-gram model, a store or a run is what it is without ``head``."""
+    head, words = save(tmp_path, *text), [f"w{number}" for number in range(M - 1)]
+    monkeypatch.chdir(tmp_path)
+    Path("corpus").mkdir()
+    for split in ("train", "valid", "test"):
+        Path(f"corpus/{split}.txt").write_text(" ".join(words * 4), encoding="utf-8")
+    kinds = [source.description["kind"] for source in open_sources(["text", "kn2:corpus"], {**head})]
+    assert kinds == ["head", "ngram"]
+    with pytest.raises(ConfigurationError, match=r"^head does not apply to a Hugging Face model \(none\)"):
+        rank("none", **head)

@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -25,6 +26,39 @@ KINDS: dict[str, Callable[[NDArray[Any]], Any]] = {
     "xarray": lambda array: xr.DataArray(array, dims=("context", "token")),
     "xarray around dask": lambda array: xr.DataArray(array, dims=("context", "token")).chunk(context=9, token=5),
 }
+
+
+class OfMlx:
+    """An array of MLX in bfloat16, whose numbers neither NumPy's protocol nor a buffer gives."""
+
+    dtype, ndim = "mlx.core.bfloat16", 2
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self._numbers, self.shape = numbers, numbers.shape
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, rows: slice) -> OfMlx:
+        return OfMlx(self._numbers[rows])
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("'bfloat16' is not a valid PEP 3118 buffer format string")
+
+    def __dlpack__(self, **given: Any) -> Any:
+        return self._numbers.__dlpack__(**given)
+
+    def __dlpack_device__(self) -> Any:
+        return self._numbers.__dlpack_device__()
+
+
+def test_bfloat16_of_mlx_is_that_of_torch() -> None:
+    logits, states = (torch.randn(90, size).bfloat16() for size in (7, 4))
+    ours, theirs = (sb.rank(kind(logits), kind="logits") for kind in (OfMlx, lambda same: same))
+    np.testing.assert_array_equal(ours.spectrum.values, theirs.spectrum.values)
+    assert (ours.rank, ours.eps) == (theirs.rank, theirs.eps)
+    layer = torch.nn.Linear(4, 9)
+    assert len({str(sb.rank(layer, hidden=given).rank) for given in (OfMlx(states), states)}) == 1
 
 
 @pytest.fixture(autouse=True)
