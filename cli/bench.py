@@ -12,6 +12,7 @@ import rich_click as click
 
 from .options import HEADS, NAMES, Command, Count, completing, device_option, example, json_option, listed, progress
 from .outputs import echo, emit, terminal_table
+from .paths import Folder, Text
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "seconds": ("seconds", "{:.3f}".format),
@@ -106,8 +107,9 @@ def study_options(command: Command) -> Command:
     for option in (
         click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, show_default=False, metavar="N",
                      help="Begin no run after N minutes.  [default: no limit]"),
-        click.option("--data", default="wikitext-2", metavar="CORPUS", help="Corpus or .txt file with the text."),
-        click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR",
+        click.option("--data", default="wikitext-2", type=Text(), metavar="CORPUS",
+                     help="Corpus or .txt file with the text."),
+        click.option("--out", required=True, type=Folder(), metavar="DIR",
                      help="Folder of all results."),
     ):  # fmt: skip
         command = option(command)
@@ -150,7 +152,7 @@ def spam(**options: Any) -> None:
 
 
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of all results.")
+@click.option("--out", required=True, type=Folder(), metavar="DIR", help="Folder of all results.")
 @listed("--only", "only", NAMES, metavar="STAGE,…", default=["device,heads,spectrum,training"],
         help="Stages to run.")  # fmt: skip
 @shrink_option("the sizes of the benchmarks")

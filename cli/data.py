@@ -8,6 +8,7 @@ import rich_click as click
 
 from .options import CORPORA, PRETRAINED, completing, example, json_option, progress
 from .outputs import echo, emit
+from .paths import Input
 
 
 @click.group("data", epilog=example("bottleneck data list"))
@@ -64,7 +65,7 @@ def list_corpora(json_to: Path | None) -> None:
     "--from",
     "sources",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=Input(Path),
     help="Import from a folder, archive or text file instead of downloading; may be given several times.",
 )
 @click.option("--url", "urls", multiple=True, help="Download from this address instead of the default one.")

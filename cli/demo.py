@@ -12,10 +12,11 @@ import rich_click as click
 
 from .options import NAMES, Count, device_option, example, listed, memory_option, progress
 from .outputs import echo_text
+from .paths import Folder, Input, Results
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))
-@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), metavar="DIR",
+@click.option("--out", type=Folder("runs", "reports"), default=Path("demo"), metavar="DIR",
               help="Folder of all results.")  # fmt: skip
 @click.option("--family", default="demo", metavar="PRESETS",
               help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos or "
@@ -24,13 +25,13 @@ from .outputs import echo_text
         help="Models of the family to train, such as softmax,mos.  [default: all]")  # fmt: skip
 @click.option("--seeds", type=Count(), default=1, help="Runs of each preset.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting of every preset.")
-@click.option("--initial", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--initial", type=Input(Path), metavar="DIR",
               help="Start each run from the run of the same name and seed in DIR, the folder runs/ of another demo.",
 )  # fmt: skip
 @click.option("--contexts", type=Count(), metavar="N", help="Measure only the first N contexts.")
 @click.option("--adaptive", is_flag=True,
               help="Also evaluate seed 0 by dynamic evaluation, as slow as training, and a cache.")  # fmt: skip
-@click.option("--reports", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--reports", type=Results(Path), metavar="DIR",
               help="Only print the table of reports in DIR.")  # fmt: skip
 @memory_option
 @device_option

@@ -8,13 +8,14 @@ import rich_click as click
 
 from .options import example
 from .outputs import aligned, echo_text
+from .paths import Input
 
 CROWDED = 1.5
 """Running threads for each processor above which work slows down."""
 
 
 @click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))
-@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.argument("path", required=False, type=Input(Path))
 def command(path: Path | None) -> None:
     """Show versions, devices and threads; with PATH, also verify every byte of a run, store or prepared corpus."""
     integrity = [] if path is None else [("integrity", check(path))]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from .options import FIGURES, Count, completing, example, memory_option, progress, style_option
-from .outputs import Figure, Output, echo, keep_inputs
+from .outputs import echo
+from .paths import Figure, Output, Results
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -145,16 +146,15 @@ def report(
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
 @click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(FIGURES))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
-@click.option("--results", "folder", default="demo/reports", type=click.Path(path_type=Path),
-              metavar="DIR",
+@click.option("--results", "folder", default="demo/reports", type=Results(Path), metavar="DIR",
               help="Folder of saved results, with one subfolder for each family of presets.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the figures and tables.")
 @click.option("--format", "formats", multiple=True, type=click.Choice(["png", "pdf", "svg", "md", "tex", "csv"]),
               help="Format to write; may be given several times.  [default: all]")  # fmt: skip
 @style_option
-@click.option("--readme", type=click.Path(path_type=Path), metavar="FILE.md",
+@click.option("--readme", type=Output(), metavar="FILE.md",
               help="Update the tables of a Markdown file, each after its comment <!-- table NAME -->.")  # fmt: skip
-@click.option("--gallery", type=Output(), metavar="FILE.md",
+@click.option("--gallery", type=Output("a gallery", ".md"), metavar="FILE.md",
               help="Write a page that shows all figures and tables.")  # fmt: skip
 def figures(
     names: tuple[str, ...],
@@ -179,8 +179,6 @@ def figures(
         raise click.UsageError(
             "give figures, by NAME or with --all, and --out, the folder they go to; or --readme or --gallery"
         )
-    if gallery is not None:
-        keep_inputs(gallery, [folder])
     results = read(folder)
     missing: dict[tuple[str, str], None] = {}
     lines: list[object] = []

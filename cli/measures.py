@@ -9,8 +9,9 @@ import rich_click as click
 
 from softmax_bottleneck.core.options import LAYER, OPENING
 
-from .options import WHOLE, Count, example, files, format_option, json_option, listed, options_of, progress
-from .outputs import Folder, check_outputs, echo, show, show_all
+from .options import WHOLE, Count, example, format_option, json_option, listed, options_of, progress
+from .outputs import echo, show, show_all
+from .paths import Folder, Input
 from .sources import measure_all, with_layer, with_source
 
 if TYPE_CHECKING:
@@ -170,8 +171,8 @@ ROWS = {name: OPENING[name] for name in ("data", "split", "contexts", "kind", "h
 
 
 @click.command("identify", epilog=example("bottleneck identify demo/runs/softmax demo/runs/softmax demo/runs/moc"))
-@click.argument("rows", shell_complete=files)
-@click.argument("models", nargs=-1, required=True, metavar="MODEL…", shell_complete=files)
+@click.argument("rows", type=Input())
+@click.argument("models", nargs=-1, required=True, metavar="MODEL…", type=Input())
 @options_of(ROWS)
 @options_of(LAYER)
 @json_option
@@ -191,7 +192,6 @@ def identify(
     """
     from softmax_bottleneck.measure import identify
 
-    check_outputs({"json_to": json_to}, sources=[rows, *models], data=options["data"])
     opening: Any = {name: options.pop(name) for name in ROWS}
     named: Any = list(models)
     layer: Any = options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -9,15 +10,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import rich_click as click
-from click.shell_completion import CompletionItem
 
 from softmax_bottleneck.core.options import DEVICES, OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
-from .outputs import Output
+from .paths import Input, Output, Text, check_outputs
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.progress import Progress
@@ -66,11 +66,6 @@ def _names(place: str) -> list[str]:
         return plugins.names(place)
     found = resolve_name(place)
     return [each.name for each in found()] if callable(found) else [*found]
-
-
-def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ask the shell to complete a file or folder."""
-    return [CompletionItem(incomplete, type="file")]
 
 
 class Count(click.IntRange):
@@ -166,8 +161,9 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
                 how["type"] = click.Choice(option.choices)
             elif option.counts:
                 how["type"] = Count()
-            elif name in SPECIAL:
-                how |= SPECIAL[name]
+            elif option.reads:
+                how["type"] = Input()
+            how |= SPECIAL.get(name, {})
             flag = option.flag or name.replace("_", "-")
             how |= {"default": option.default, "is_flag": option.default is False}
             command = click.option(f"--{flag}", name, **how)(command)
@@ -177,7 +173,7 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
 
 
 SPECIAL: Mapping[str, dict[str, Any]] = {
-    "data": {"shell_complete": completing(CORPORA)},
+    "data": {"type": Text(), "shell_complete": completing(CORPORA)},
     "method": {"type": method},
     "device": {"type": device},
     "scale": {"type": float},
@@ -230,11 +226,12 @@ def example(line: str) -> str:
 
 
 def with_verbosity(command: click.Command) -> click.Command:
-    """Add the options of every command to a command, and to the commands of a group, unless it has them."""
+    """Add what every command has to a command, and to those of a group: some options, and the check of its outputs."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
             with_verbosity(each)
     elif not any(parameter.name == "quiet" for parameter in command.params):
+        command.callback = _checked(cast(Any, command.callback))
         flag: dict[str, Any] = {"is_flag": True, "expose_value": False}
         command.params += [
             click.Option(["-q", "--quiet"], callback=_set_quiet, help="Show no progress.", **flag),
@@ -248,6 +245,17 @@ def with_verbosity(command: click.Command) -> click.Command:
                 click.Option(["--help-all"], help="Show all options.", **eager),
             ]
     return command
+
+
+def _checked(callback: Command) -> Command:
+    @functools.wraps(callback)
+    def checked(**given: Any) -> Any:
+        context = click.get_current_context()
+        assert context is not None
+        check_outputs(context)
+        return callback(**given)
+
+    return cast(Command, checked)
 
 
 def _show_help(context: click.Context, parameter: click.Parameter, value: bool) -> None:

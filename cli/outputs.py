@@ -1,14 +1,13 @@
-"""How results are printed, without characters that steer a terminal, and written; and checks of a command's files."""
+"""How results are printed, without characters that steer a terminal, and written."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,132 +16,16 @@ import rich_click as click
 
 from softmax_bottleneck.core.interruption import EXIT_CODES
 from softmax_bottleneck.core.printable import printable
-from softmax_bottleneck.errors import OutputError
+
+from .paths import STANDARD
 
 if TYPE_CHECKING:
     from softmax_bottleneck.results.base import Result
 
-STANDARD = Path("-")
-"""Standard output."""
 STANDS_OUT = ("rank", "verdict")
 """Labels of the lines that a terminal shows in bold."""
 NARROWEST = 40
 """Least width in columns to which lines are wrapped."""
-
-
-class Output(click.Path):
-    """A file that a command writes, checked before any work is done; errors say ``what`` it holds."""
-
-    def __init__(self, what: str = "", *suffixes: str) -> None:
-        super().__init__(path_type=Path)
-        self.what, self.suffixes = what, suffixes
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse a file that cannot be written."""
-        path: Any = super().convert(value, param, ctx)
-        if path != STANDARD:
-            self.check(path)
-        return path
-
-    def files(self, path: Path) -> list[Path]:
-        """Return all files that are written."""
-        return [path]
-
-    def check(self, path: Path) -> None:
-        """Refuse a path that cannot be written, or that has another suffix; a pipe or a device may have any name."""
-        from softmax_bottleneck.core.files import followed, is_special
-
-        if path.is_dir():
-            raise OutputError(f"cannot write {path}: it is a folder; name a file in it")
-        if is_special(path):
-            return
-        folder = followed(path).parent
-        if not folder.is_dir():
-            raise OutputError(f"cannot write {path}: the folder {folder} does not exist; make it, or name another file")
-        if not os.access(folder, os.W_OK):
-            raise OutputError(f"cannot write {path}: the folder {folder} is not writable; name another file")
-        if self.suffixes and path.suffix not in self.suffixes:
-            raise OutputError(
-                f"cannot write {path}: {self.what} ends in {', '.join(self.suffixes)}; name it {path.name}"
-                f"{self.suffixes[0]}"
-            )
-
-
-class Folder(Output):
-    """A folder or store that a command writes, and makes if it does not exist."""
-
-    def check(self, path: Path) -> None:
-        """Accept any folder."""
-
-
-class Figure(Output):
-    """A figure, with a CSV file beside it."""
-
-    HEADER = b"model,part,index,sigma,normalized,percent,resolved,tolerance,bound"
-    """First line of that file."""
-
-    def files(self, path: Path) -> list[Path]:
-        """Return the figure and its CSV file."""
-        return [path, path.with_suffix(".csv")]
-
-    def check(self, path: Path) -> None:
-        """Refuse also a CSV file of that name which does not belong to a figure."""
-        super().check(path)
-        numbers = path.with_suffix(".csv")
-        Output().check(numbers)
-        if numbers.is_file():
-            with numbers.open("rb") as file:
-                if file.readline(100).strip() not in (b"", self.HEADER):
-                    raise OutputError(
-                        f"cannot write {numbers}: another file is there, and the figure's numbers go there; name "
-                        "another figure"
-                    )
-
-
-def check_outputs(given: Mapping[str, Any], *, sources: Iterable[str | Path], data: str | None = None) -> None:
-    """Refuse outputs of the running command that are inputs, or that two results share."""
-    from softmax_bottleneck.core.files import is_special
-
-    context = click.get_current_context()
-    assert context is not None
-    files = [
-        file
-        for parameter in context.command.params
-        if isinstance(parameter.type, Output) and given.get(str(parameter.name)) not in (None, STANDARD)
-        for file in parameter.type.files(given[str(parameter.name)])
-        if not is_special(file)
-    ]
-    for file in files:
-        if sum(os.path.realpath(file) == os.path.realpath(other) for other in files) > 1:
-            raise OutputError(f"cannot write {file}: another result goes there; name another file")
-        keep_inputs(file, sources, data)
-
-
-def keep_inputs(output: Path, sources: Iterable[str | Path], data: str | None = None) -> None:
-    """Refuse an output that is a SOURCE, lies inside one, or is a text that a model is evaluated on."""
-    from softmax_bottleneck.corpora import SPLITS
-
-    places = [*map(_file_of, sources)]
-    texts = [Path(name) for name in (data, *map(_corpus_of, places)) if name is not None]
-    read = [*places, *(file for place in places if place.is_dir() for file in place.iterdir())]
-    read += [*texts, *(text / f"{split}.txt" for text in texts for split in SPLITS)]
-    above = [place for place in places if Path(os.path.realpath(output)).is_relative_to(os.path.realpath(place))]
-    same = [file for file in read if output.exists() and file.exists() and file.samefile(output)]
-    if inputs := above + same:
-        raise OutputError(f"cannot write {output}: it is part of what is read, {inputs[0]}; name another place")
-
-
-def _file_of(source: str | Path) -> Path:
-    """Return the file or folder of a SOURCE, without the name of an array in it, FILE.npz:NAME."""
-    return Path(source) if Path(source).exists() else Path(re.sub(r"(\.\w+):[^:]+$", r"\1", str(source)))
-
-
-def _corpus_of(place: Path) -> str | None:
-    """Return the name of a run's corpus."""
-    from softmax_bottleneck.language_models.checkpoint import is_run, read_config
-
-    corpus = read_config(place).get("corpus") if is_run(place) else None
-    return corpus.get("name") if isinstance(corpus, dict) else None
 
 
 def show(result: Result, json_to: Path | None = None) -> None:

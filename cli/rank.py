@@ -13,7 +13,8 @@ from click.exceptions import Exit
 from softmax_bottleneck.core.options import RANK
 
 from .options import example, format_option, json_option, memory_option, options_of, pair, progress
-from .outputs import Output, echo, show_all
+from .outputs import echo, show_all
+from .paths import Output
 from .sources import measure_all, with_source
 
 if TYPE_CHECKING:

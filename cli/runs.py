@@ -14,7 +14,8 @@ import rich_click as click
 from softmax_bottleneck.errors import ConfigurationError
 
 from .options import PRESETS, Command, Count, completing, device_option, example, json_option, progress
-from .outputs import echo, echo_text, emit, keep_inputs, show
+from .outputs import echo, echo_text, emit, show
+from .paths import Folder, Input
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -77,16 +78,16 @@ def _size(parameters: int | None) -> str:
 @click.option(
     "--config",
     "config_file",
-    type=click.Path(path_type=Path),
+    type=Input(Path),
     help="Use the configuration in a JSON, TOML or YAML file, or in the config.json of a run.",
 )
 @click.option(
     "--finetune",
-    type=click.Path(path_type=Path),
+    type=Input(Path),
     metavar="RUN",
     help="Start from a finished run, and average weights until the validation loss no longer improves.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="RUN", help="Folder of the run.")
+@click.option("--out", type=Folder(), metavar="RUN", help="Folder of the run.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting; example: training.epochs=3."
 )
@@ -243,8 +244,8 @@ def evaluate(
 
 
 @click.command("copy", epilog=example("bottleneck copy demo/runs/mos --out small"))
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Folder of the copy.")
+@click.argument("run", type=Input(Path))
+@click.option("--out", required=True, type=Folder(), metavar="RUN", help="Folder of the copy.")
 @click.option(
     "--dtype",
     type=click.Choice(["bfloat16", "float32"]),
@@ -257,7 +258,6 @@ def copy(run: Path, out: Path, dtype: str) -> None:
 
     from softmax_bottleneck.language_models.checkpoint import copy_weights
 
-    keep_inputs(out, [run])
     copied = copy_weights(run, out, dtype=getattr(torch, dtype))
     size = sum(file.stat().st_size for file in copied.iterdir())
     echo(f"{copied}: {size:,} bytes")

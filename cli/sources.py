@@ -12,8 +12,8 @@ import rich_click as click
 from softmax_bottleneck.core.options import LAYER, OPENING, Opening
 from softmax_bottleneck.errors import SourceError
 
-from .options import Command, files, options_of, progress, refused
-from .outputs import check_outputs
+from .options import Command, options_of, progress, refused
+from .paths import Input
 
 if TYPE_CHECKING:
     from softmax_bottleneck.results.base import Result
@@ -58,7 +58,6 @@ def with_source(
 
                 sources = [str(path) for folder in sources for path in checkpoints(folder)]
             named = {source: source} if count == 1 else refused(labelled, sources)
-            check_outputs(given, sources=named.values(), data=given["data"])
             options = {name: given.pop(name) for name in shown}
 
             def run(**more: Any) -> Any:
@@ -78,21 +77,15 @@ def with_source(
 
         wrapped: Any = options_of(shown)(opened)
         if count == 1:
-            return click.argument("source", shell_complete=files)(wrapped)
-        return click.argument("sources", nargs=-1, required=True, metavar=metavar, shell_complete=files)(wrapped)
+            return click.argument("source", type=Input())(wrapped)
+        return click.argument("sources", nargs=-1, required=True, metavar=metavar, type=Input())(wrapped)
 
     return decorate
 
 
 def with_layer(command: Command) -> Command:
     """Add the argument SOURCE and the options of an output layer that needs no text; the command opens it itself."""
-
-    @functools.wraps(command)
-    def checked(source: str, **given: Any) -> Any:
-        check_outputs(given, sources=[source])
-        return command(source=source, **given)
-
-    return click.argument("source", shell_complete=files)(cast(Any, options_of(LAYER)(checked)))
+    return click.argument("source", type=Input())(cast(Any, options_of(LAYER)(command)))
 
 
 def _open(

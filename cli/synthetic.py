@@ -13,6 +13,7 @@ from softmax_bottleneck.core.version import __version__
 
 from .options import NAMES, NUMBERS, WHOLE, Count, device_option, example, json_option, listed, memory, progress
 from .outputs import emit
+from .paths import Folder
 
 if TYPE_CHECKING:
     from softmax_bottleneck.synthetic import Cell, Result
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     "--cycles", type=int, default=5,
     help="Largest number of cycles of a fit; each is twice as long as the last: 40 epochs, 80, …"
 )  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), default=Path("synthetic"), metavar="DIR",
+@click.option("--out", type=Folder("cells"), default=Path("synthetic"), metavar="DIR",
               help="Folder of cells and figures.")  # fmt: skip
 @click.option("--max-memory", type=memory, metavar="SIZE", default="2GiB",
               help="Memory for the distributions P* of a cell; larger ones are drawn again in every pass.")  # fmt: skip

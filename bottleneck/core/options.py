@@ -55,11 +55,13 @@ class Option(NamedTuple):
     """Name on the command line, if it is another one."""
     counts: bool = False
     """Whether a value must be a whole number of at least 1."""
+    reads: bool = False
+    """Whether a value names what is read: no output of a command takes its place."""
     more: str = ""
     """What holds in Python alone."""
 
 
-_array = partial(Option, None, panel=STATES, metavar="FILE[:NAME]")
+_array = partial(Option, None, panel=STATES, metavar="FILE[:NAME]", reads=True)
 _count = partial(Option, None, panel=MODELS, counts=True)
 
 
@@ -118,7 +120,7 @@ class StatesOptions(TypedDict, total=False):
 class Opening(HuggingFaceOptions, StatesOptions, total=False):
     """The options that open a source; each kind of source takes some of them."""
 
-    data: Annotated[Any, Option(None, DATA, MEASURE, metavar="CORPUS|FILE.txt", more=DATA_IN_PYTHON)]
+    data: Annotated[Any, Option(None, DATA, MEASURE, metavar="CORPUS|FILE.txt", reads=True, more=DATA_IN_PYTHON)]
     split: Annotated[str, Option("test", "Split of the corpus.", MEASURE, ("train", "valid", "test"))]
     contexts: Annotated[
         int | None,

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import threading
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import rich_click as click
 from safetensors.numpy import save_file
+
+from softmax_bottleneck.cli import main
+from softmax_bottleneck.cli.paths import Folder, Input, Output, Results, check_outputs
+from softmax_bottleneck.errors import OutputError
 
 from .conftest import Bottleneck
 
@@ -27,6 +35,12 @@ def _prepare() -> None:
     Path("link.npy").symlink_to("m.npy")
     np.savez("m.npz", A=logits)
     save_file({"a": logits, "b": logits}, "m.safetensors")
+    np.savez("w.npz", W=logits[:6, :4], b=logits[0, :6], g=np.ones(4, np.float32))
+    np.save("h.npy", logits[:, :4])
+    np.save("w.npy", logits[:6, :4])
+    Path("t.jsonl").write_text('{"body": "w1 w2 w3 w4"}\n', encoding="utf-8")
+    Path("synthetic/cells").mkdir(parents=True)
+    Path("page.md").symlink_to("demo/reports/mos.json")
     Path("corpus").mkdir()
     for split in ("train", "valid", "test"):
         Path(f"corpus/{split}.txt").write_text("w1 w2 w3\nw4 w5\n", encoding="utf-8")
@@ -43,6 +57,19 @@ KEPT = [
     ["rank", RUN, "--data", "corpus", "--json", "corpus/test.txt"],
     ["argmaxable", "m.npy", "--kind", "matrix", "--json", "m.npy"],
     ["spectrum", "m.npy", RUN, "--out", f"{RUN}/figure.png"],
+    ["rank", "h.npy", "--head", "w.npy", "--json", "w.npy"],
+    ["rank", "h.npy", "--head", "w.npz:W", "--save-spectrum", "w.npz"],
+    ["kld", "h.npy", "--head", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
+    ["gradient", "h.npy", "--head", "w.npy", "--norm", "w.npz:g", "--json", "w.npz"],
+    ["need", "demo/runs/softmax", "--data", "t.jsonl:body", "--json", "t.jsonl"],
+    ["head", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
+    ["identify", "m.npy", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
+    ["compare", "m.npy", "x=file://same.npy", "--json", "link.npy"],
+    ["eval", "kn3:corpus", "--json", "corpus/train.txt"],
+    ["figures", "--results", "demo/reports", "--gallery", "page.md"],
+    ["demo", "--initial", "demo/runs", "--out", "demo"],
+    ["train", "--finetune", RUN, "--out", f"{RUN}/more"],
+    ["synthetic", "--json", "synthetic/cells/new.json"],
     ["dump", RUN, "--out", f"{RUN}/store.zarr"],
     ["copy", RUN, "--out", f"{RUN}/small"],
 ]
@@ -58,8 +85,62 @@ def test_what_is_read_is_not_written(arguments: list[str], world: Path, bottlene
     assert done.exit_code == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"Error: cannot write {arguments[-1]}: it is part of what is read, ")
-    assert line.endswith("; name another place")
+    assert line.startswith(f"Error: cannot write {arguments[-1]}")
+    assert line.endswith(("; name another place", ": another result goes there; name another file"))
+
+
+def _commands(group: click.Group) -> Iterator[click.Command]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield from _commands(command) if isinstance(command, click.Group) else (command,)
+
+
+NAMES = ("{}", "label={}", "{}:body", "label={}:A", "file://{}", "simplecache::file://{}")
+PAIRS = [
+    (command, read, written)
+    for command in _commands(main)
+    for read in command.params
+    for written in command.params
+    if isinstance(read.type, Input) and isinstance(written.type, Output)
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "read", "written"), PAIRS, ids=[f"{a.name}-{b.name}-{c.name}" for a, b, c in PAIRS]
+)
+def test_every_option_that_reads_keeps_its_file(
+    command: click.Command, read: click.Parameter, written: click.Parameter, tmp_path: Path
+) -> None:
+    data, link, same = (tmp_path / f"{name}.npz" for name in ("data", "link", "same"))
+    data.touch()
+    link.symlink_to(data)
+    os.link(data, same)
+    results = isinstance(read.type, Results)
+    outputs = (data, link) if isinstance(written.type, Folder) else (data, link, same)
+    for name, output in product(("{}",) if results else NAMES, outputs):
+        value = name.format(tmp_path if results else data)
+        context = click.Context(command)
+        context.params = {str(read.name): (value,) if read.nargs == -1 else value, str(written.name): output}
+        with pytest.raises(OutputError, match="it is part of what is read"):
+            check_outputs(context)
+
+
+PLACES = re.compile(r"FILE|DIR|RUN|PATH|STORE|MODEL|SOURCE|CORPUS|FIGURE|PAGE")
+OTHERS = {("report", "reference"), ("figures", "out")}
+"""The label of a source, and a folder of figures, which is not read: of all other places a command knows the files."""
+
+
+def test_every_place_is_read_or_written() -> None:
+    unknown = [
+        (command.name, parameter.name)
+        for command in _commands(main)
+        for parameter in command.params
+        if isinstance(parameter.type, click.Path)
+        or PLACES.search(parameter.metavar or parameter.make_metavar(click.Context(command)))
+        if not isinstance(parameter.type, Input | Output)
+    ]
+    assert set(unknown) == OTHERS
 
 
 def test_the_text_of_a_run_is_kept_and_its_folder_is_free(
