@@ -20,17 +20,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 MEASURE, COMPUTE, MODELS = "What to measure", "How to compute", "Hugging Face models"
 STATES = "Hidden states in files"
 """The groups of options in a command's help."""
-BOS = "Begin every window with the beginning-of-sequence token; auto does so if the tokenizer does."
+BOS = (
+    "Begin every window with the beginning-of-sequence token, once where the text begins with it; auto does so if the "
+    "tokenizer does."
+)
 VOCAB = "Which columns to measure when the output layer has more rows than the tokenizer has tokens."
 DATA = (
     "Text that the model reads: a corpus, a .txt file, or a .jsonl file with a field text (FILE.jsonl:FIELD names "
     "another).  [default: the corpus of the run; python-docs for a Hugging Face model]"
 )
 DATA_IN_PYTHON = (
-    "Also a text, a list of texts, a dataset with a column text, token ids (N,) of one text, or batches of token ids, "
-    "such as a DataLoader yields: ids (B, L), or mappings with input_ids. Padding, which attention_mask marks, is not "
-    "read; a Hugging Face model does not predict targets with the label -100. Each row is a text of its own: no "
-    "context begins in the row before. A function and a torch module take token ids alone."
+    "Also a text, a list of texts, token ids (N,) of one text, batches of token ids, such as a DataLoader yields: ids "
+    "(B, L), or mappings with input_ids; or a data set or data frame with a column input_ids or, without one, text. "
+    "Padding, which attention_mask marks, is not read; a Hugging Face model does not predict targets with the label "
+    "-100. Each row is a text of its own: no context begins in the row before. A function and a torch module take "
+    "token ids alone."
 )
 KIND = "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is."
 DTYPE = (

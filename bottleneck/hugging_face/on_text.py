@@ -181,6 +181,11 @@ class HuggingFaceOnText(ModelOnText):
         super()._keep_first(contexts)
         self._windows = self._windows.first(contexts)
 
+    @property
+    def ids(self) -> Ids:
+        """All tokens of the text, (N,)."""
+        return self._text.ids.numpy()
+
     def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
         """Return a function from a future to log P of the token after each of n histories with it, (n, M).
 

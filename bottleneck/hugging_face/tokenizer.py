@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, final
 
@@ -25,7 +26,10 @@ VOCABULARY_FILES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekke
 UNUSED = re.compile(r"[<\[]\W*\w*(reserved|unused)\w*\W*[>\]]", re.IGNORECASE)
 """Names of tokens that no text holds, such as ``<|reserved_special_token_0|>`` and ``[unused1]``."""
 PROBE = 200
-"""Number of characters that are encoded to see which special tokens the tokenizer puts before a text."""
+"""Number of characters that are encoded to see which special tokens the tokenizer puts before a text, and on each side
+of a cut to see whether it changes the ids."""
+PIECE, SPACES, TRIES = 1 << 18, [re.compile(rf"(?<=\S){space}(?=\S)") for space in (" ", "\n")], 50
+"""Characters of a text that are encoded at once, where it can be cut, and how many such places are tried."""
 
 
 @final
@@ -45,19 +49,47 @@ class Tokenizer:
     def encode(self, text: str, *, bos: str, vocab_size: int) -> tuple[Tensor, Tensor]:
         """Return the ids of a text without special tokens, and the special tokens at the start of every window.
 
-        Both are int64, (N,) and (n,). ``bos`` is an option of `HuggingFaceOptions`.
+        Both are int64, (N,) and (n,). ``bos`` is an option of `HuggingFaceOptions`. Lines that begin with these special
+        tokens, as texts from a chat template do, are read without them.
 
         Raises:
             SourceError: when an id is outside the model's vocabulary, all words of the text get the same id, or there
                 is not a first token although ``bos`` is ``"on"``.
         """
-        ids = self._in_range(self._ids(text, special=False), vocab_size)
+        prefix = self._in_range([] if bos == "off" else self._prefix(text[:PROBE], bos), vocab_size)
+        if len(prefix):
+            begin = re.escape("".join(self.tokens(prefix.tolist())))
+            text = re.sub(rf"^{begin}(?!(?<=\w)\w) ?", "", text, flags=re.MULTILINE)
+        ids = torch.cat([self._in_range(self._ids(piece, special=False), vocab_size) for piece in self._pieces(text)])
         if len(ids.unique()) < 2 and (len(ids) > 1 or len(text.split()) > 1):
             raise SourceError(
                 f"the tokenizer of {self._name} does not tell the words of the text apart: put the model's own "
                 "tokenizer beside it, or give another text"
             )
-        return ids, self._in_range([] if bos == "off" else self._prefix(text[:PROBE], bos), vocab_size)
+        return ids, prefix
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        """Yield a text in pieces whose ids are those of the whole, which takes 100 bytes a character to encode.
+
+        The space between two words begins the second piece, or is left out for a tokenizer that begins every text with
+        one. Where neither gives the same ids about the cut, the next space is tried.
+        """
+        start = 0
+        while len(text) - start > PIECE:
+            places = (islice(space.finditer(text, start + PIECE), TRIES) for space in SPACES)
+            cuts = ((place.start(), begin) for place in chain.from_iterable(places) for begin in place.span())
+            stop, begin = next((cut for cut in cuts if self._can_cut(text, *cut)), (len(text), len(text)))
+            yield text[start:stop]
+            start = begin
+        yield text[start:]
+
+    def _can_cut(self, text: str, stop: int, begin: int) -> bool:
+        first, last = stop - PROBE, stop + PROBE
+        whole, left, right = (
+            self._ids(text[part], special=False)
+            for part in (slice(first, last), slice(first, stop), slice(begin, last))
+        )
+        return whole == left + right
 
     def _in_range(self, ids: list[int], vocab_size: int) -> Tensor:
         # Tokenizers written in Python return any number, or None, for an unknown token.

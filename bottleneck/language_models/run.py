@@ -136,6 +136,11 @@ class RunOnText(ModelOnText):
             hidden, state = self._model.hidden(batch.inputs, state, contexts=batch.contexts)
         return hidden.transpose(0, 1)[(batch.targets != PADDING).T], state
 
+    @property
+    def ids(self) -> Ids:
+        """All tokens up to the last target, (N,)."""
+        return self.text.ids
+
     longest_input = 1 << 30
     """Largest number of tokens that a backbone reads."""
 

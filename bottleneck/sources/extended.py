@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import check_positive, check_seed, typed
 from ..core.options import Opening, takes
-from ..corpora.batches import whole_numbers
+from ..corpora.batches import texts_in, whole_numbers
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..heads import RankBound
 from ..hugging_face.on_text import HuggingFaceOnText
@@ -35,10 +35,14 @@ HISTORY_LENGTH, FUTURE_LENGTH = 32, 8
 class _Function:
     """A function from ids to logits as a model that continues histories; only its answers show their precision."""
 
-    precision, text, identity, bound, longest_input = None, None, dict[str, str](), UNKNOWN, 1 << 30
+    precision, identity, bound, longest_input = None, dict[str, str](), UNKNOWN, 1 << 30
 
-    def __init__(self, function: Any, vocab: int) -> None:
+    def __init__(self, function: Any, vocab: int, data: Any) -> None:
         self.function, self.shape = LogitsFunction(function), (0, vocab)
+        texts: Any = [] if data is None else texts_in(data)
+        if any(isinstance(text, str) for text in texts):
+            raise ConfigurationError("a function reads token ids, not texts: give data as ids")
+        self.ids = np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in texts)])
         name = getattr(function, "__name__", type(function).__name__)
         self.description = {"path": name, "head": None, "corpus": None, "split": None}
 
@@ -208,7 +212,7 @@ def extended_logits(
         history_length: tokens of a drawn history; by default 32, at most three quarters of what the model reads.
         future_length: tokens of a drawn future; by default 8, at most a quarter of what the model reads.
         seed: seed of the draw.
-        options: how the model is opened, see `Opening`; ``vocab_size=M`` for a function.
+        options: how the model is opened, see `Opening`; for a function ``vocab_size=M``, and ``data`` as token ids.
 
     Returns:
         A source with a row for each (future, next token) and a column for each history; see `ExtendedSource`.
@@ -226,14 +230,15 @@ def extended_logits(
     check_seed(seed)
     check_positive(vocab_size=options.get("vocab_size"))
     predictor = _open(model, options)
-    text = np.zeros(0, dtype=np.int64) if predictor.text is None else predictor.text.ids
     reads, generator = predictor.longest_input, np.random.default_rng(seed)
     lengths = (
         min(HISTORY_LENGTH, 3 * reads // 4) if history_length is None else history_length,
         min(FUTURE_LENGTH, reads // 4) if future_length is None else future_length,
     )
     parts = [
-        _drawn(part, length, text, generator, what) if isinstance(part, Integral) else _given(part, least, what)
+        _drawn(part, length, predictor.ids, generator, what)
+        if isinstance(part, Integral)
+        else _given(part, least, what)
         for part, length, least, what in zip(
             (histories, futures), lengths, (1, 0), ("histories", "futures"), strict=True
         )
@@ -250,12 +255,12 @@ def _open(model: Any, options: Opening) -> Model:
     from .kinds import find, open_source  # imported late: its registry imports this folder's modules
 
     if find(str(model) if isinstance(model, Path) else model) is FUNCTION:
-        if others := sorted(options.keys() - {"vocab_size"}):
-            raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size")
+        if others := sorted(options.keys() - {"vocab_size", "data"}):
+            raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size and data")
         vocab_size = options.get("vocab_size") or (model.vocab_size if isinstance(model, Adapter) else None)
         if vocab_size is None:
             raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
-        return _Function(model, vocab_size)
+        return _Function(model, vocab_size, options.get("data"))
     opened = open_source(model, **options)
     if not isinstance(opened, RunOnText | HuggingFaceOnText):
         raise SourceError(

@@ -13,12 +13,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
 
 from softmax_bottleneck.errors import ConfigurationError, SourceError
+from softmax_bottleneck.hugging_face import tokenizer as tokens
 from softmax_bottleneck.hugging_face import windows as states
 from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.hugging_face.windows import HiddenStates, Windows
@@ -117,6 +119,51 @@ def test_windows_begin_with_the_tokenizers_first_token(
     check_rows(source, folder, text, [9] * len(prefix), (0, 5, 6, 59))
     other = open_model(folder, stride=6, contexts=60, bos="off")
     assert (source.identity == other.identity) == (not prefix)
+
+
+@pytest.mark.parametrize("token", ["<s>", "w9"])
+def test_texts_that_begin_with_the_token_lose_it(token: str, save: Save, text: Path, tmp_path: Path) -> None:
+    """Each of several: a chat template writes it before every text."""
+    folder, lines = shutil.copytree(save("opt"), tmp_path / "opt"), [text.read_text()] * 9
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    whole["added_tokens"].append({**whole["added_tokens"][0], "id": 9, "content": "<s>"})
+    if token == "<s>":
+        whole["model"]["vocab"]["<s>"] = whole["model"]["vocab"].pop("w9")
+        (folder / "tokenizer.json").write_text(json.dumps(whole))
+    begin(folder, token)
+    plain, space = open_source(folder, data=lines), "" if token == "<s>" else " "
+    for data in ([f"{token} {line}" for line in lines], [f"{token}{space}{line}" for line in lines]):
+        assert open_source(folder, data=data).identity["tokens"] == plain.identity["tokens"]
+    assert all((window[0], int((window == 9).sum())) == (9, 1) for window in plain.windows()) or token == "w9"
+    kept = open_source(folder, data=[f"{token} {line}" for line in lines], bos="off")
+    assert kept.shape[0] - open_source(folder, data=lines, bos="off").shape[0] == 9
+
+
+SCHEMES: dict[str, Any] = {
+    "as GPT-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "as Llama 2": pre_tokenizers.Metaspace(prepend_scheme="first"),
+    "as T5": pre_tokenizers.Metaspace(prepend_scheme="always"),
+    "characters": pre_tokenizers.Sequence([]),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_long_text_is_encoded_in_pieces(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the ids of the whole, wherever spaces belong."""
+    generator = np.random.default_rng(0)
+    words = ["".join(generator.choice([*"abé漢12,."], n)) for n in generator.integers(1, 9, 200)]
+    spaces = [" "] * 9 + ["  ", "\n", "\n\n", "\t", " \n"]
+    text = "".join(f"{generator.choice(words)}{generator.choice(spaces)}" for _ in range(600))
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = SCHEMES[scheme]
+    tokenizer.train_from_iterator([text], BpeTrainer(vocab_size=400, show_progress=False))
+    monkeypatch.setattr(tokens, "PIECE", 300)
+    wrapped = tokens.wrap_tokenizer(tokenizer)
+    pieces = [*wrapped._pieces(text)]
+    assert len(pieces) > 5
+    assert max(map(len, pieces)) < 1200
+    found, _ = wrapped.encode(text, bos="off", vocab_size=400)
+    assert found.tolist() == tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def test_nothing_to_begin_windows_with(save: Save, open_model: Open, tmp_path: Path) -> None:

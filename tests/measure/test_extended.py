@@ -124,6 +124,19 @@ def test_drawn_from_the_text(runs: dict[str, Path]) -> None:
         extended_logits(run, words + 1, 1, history_length=1)
 
 
+def test_drawn_from_ids() -> None:
+    """Of a model without a tokenizer, and of a function."""
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=60, n_embd=8, n_layer=1, n_head=2, n_positions=64)
+    ids = np.arange(120) % 60
+    for model, size in ((transformers.GPT2LMHeadModel(config), {}), (lambda ids: np.eye(60)[ids], {"vocab_size": 60})):
+        matrix = extended_logits(model, 7, 3, data=ids, **size)
+        assert all((np.diff(drawn) % 60 == 1).all() for drawn in (*matrix.histories, *matrix.futures))
+    with pytest.raises(ConfigurationError, match="a function reads token ids, not texts"):
+        extended_logits(lambda ids: np.eye(60)[ids], 7, 3, data=["w1 w2"], vocab_size=60)
+
+
 def test_the_power_law_and_the_size(runs: dict[str, Path]) -> None:
     assert "σ_i ~ i^−0.500" in str(power_law_quantity(np.arange(1, 101.0) ** -0.5))
     assert "too few" in str(power_law_quantity(np.array([1.0, 0.0])))
