@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from annotated_types import Interval
 
@@ -19,8 +19,8 @@ from ..errors import BottleneckError
 from .checks import shown
 from .files import open_file
 
-LARGEST = 1 << 28
-"""Bytes of the largest file that is read: several times the words of a large vocabulary."""
+LARGEST = 1 << 27
+"""Bytes of the largest file, or line, that is read: several times the words of a large vocabulary."""
 DEEPEST = 100
 """Largest depth of nested lists and objects."""
 
@@ -54,16 +54,21 @@ def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckErro
     """Return the content of a file that holds one JSON value a line; see `read_json`."""
 
     def parse() -> list[Any]:
-        rows = []
-        for number, line in enumerate(_bytes(path).splitlines(), 1):
-            try:
-                rows.append(parse_json(line, schema))
-            except ValueError as fault:
-                raise ValueError(f"line {number}: {fault}") from None
-        return rows
+        with open_file(path) as file:
+            return [*json_values(file, schema)]
 
     values: list[Any] = explained(path, error, remedy, parse)
     return values
+
+
+def json_values(file: BinaryIO, schema: Any = Any) -> Iterator[Any]:
+    """Yield the values in a file that holds one a line; `ValueError` names the line that cannot be read."""
+    for number, line in enumerate(iter(lambda: file.readline(LARGEST + 1), b""), 1):
+        try:
+            if line.strip():
+                yield parse_json(line, schema)
+        except ValueError as fault:
+            raise ValueError(f"line {number}: {fault}") from None
 
 
 def json_if_any(path: Path) -> Any:
@@ -78,8 +83,10 @@ def parse_json(text: str | bytes, schema: Any = Any, *, finite: bool = False) ->
     """Return the plain values in a text; see `read_json`.
 
     Raises:
-        ValueError: it is not JSON in UTF-8, nested too deeply, or not of the schema; one line says where.
+        ValueError: it is too long, not JSON in UTF-8, nested too deeply, or not of the schema; one line says where.
     """
+    if len(text) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
     hooks: dict[str, Any] = {"parse_float": _finite, "parse_constant": _finite, "parse_int": _integer} if finite else {}
     try:
         content = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text, **hooks)
@@ -145,10 +152,7 @@ def first_fault(fault: Any) -> str:
 
 def _bytes(path: Path) -> bytes:
     with open_file(path) as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST:,} bytes")
-    return data
+        return file.read(LARGEST + 1)
 
 
 def explained(path: Path, error: type[BottleneckError], remedy: str, work: Callable[[], Any]) -> Any:

@@ -25,6 +25,8 @@ VOCABULARY_FILES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekke
 """Files of tokenizers: of the package tokenizers, SentencePiece, BPE and WordPiece, tiktoken, and Mistral."""
 UNUSED = re.compile(r"[<\[]\W*\w*(reserved|unused)\w*\W*[>\]]", re.IGNORECASE)
 """Names of tokens that no text holds, such as ``<|reserved_special_token_0|>`` and ``[unused1]``."""
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+"""Names of single bytes in SentencePiece."""
 PROBE = 200
 """Number of characters that are encoded to see which special tokens the tokenizer puts before a text, and on each side
 of a cut to see whether it changes the ids."""
@@ -134,6 +136,22 @@ class Tokenizer:
         """Return each token as text."""
         return [self._tokenizer.decode([token]) if token < self.size else f"<{token}>" for token in ids]
 
+    def spelled(self, ids: list[int]) -> list[str]:
+        """Return each token as its bytes, those that are not UTF-8 as half surrogates."""
+        from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        of_bytes = {sign: byte for byte, sign in bytes_to_unicode().items()} if "ByteLevel" in str(backend) else {}
+
+        def spell(piece: str) -> str:
+            if BYTE.fullmatch(piece):
+                return bytes([int(piece[3:5], 16)]).decode(errors="surrogateescape")
+            if of_bytes.keys() >= {*piece}:
+                return bytes(of_bytes[sign] for sign in piece).decode(errors="surrogateescape")
+            return piece.replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
+
+        return [spell(piece or "") for piece in self._tokenizer.convert_ids_to_tokens(ids)]
+
     def text(self, ids: list[int]) -> str:
         """Return consecutive tokens as text."""
         return str(self._tokenizer.decode(ids))
@@ -199,6 +217,10 @@ class TokenizedText(Text):
     def tokens(self, ids: list[int]) -> list[str]:
         """Return each token."""
         return self._tokenizer.tokens(ids)
+
+    def spelled(self, ids: list[int]) -> list[str]:
+        """Return each token as its bytes."""
+        return self._tokenizer.spelled(ids)
 
     def join(self, ids: list[int]) -> str:
         """Return the text of consecutive tokens."""

@@ -14,6 +14,8 @@ from ..corpora.batches import IGNORED
 from ..errors import SourceError
 
 SUFFIX, MAGIC = ".kld", b"_logits_"
+MOST_TOKENS = 1 << 24
+"""Number of tokens that no vocabulary has: a larger number is damage."""
 
 
 def is_kld(name: Any) -> bool:
@@ -40,24 +42,22 @@ class KldFile:
             with open_file(self.path) as file:
                 if file.read(len(MAGIC)) != MAGIC:
                     raise SourceError(f"{path} does not begin with _logits_, as llama.cpp's files of logits do")
-                header = np.frombuffer(file.read(12).ljust(12, b"\0"), "<i4")
-                size = self.path.stat().st_size
-                if header.min() < 1 or header[0] < 3 or 4 * int(header[0]) * int(header[2]) > size:
-                    raise SourceError(f"{path} is truncated or damaged: write it again with llama-perplexity")
+                header = np.frombuffer(file.read(12).ljust(12, b"\xff"), "<i4")
                 context_length, self.vocab_size, chunks = map(int, header)
-                stored = np.frombuffer(file.read(4 * chunks * context_length), "<i4")
-                self._start = file.tell()
+                if header.min() < 1 or context_length < 3 or self.vocab_size > MOST_TOKENS:
+                    raise SourceError(f"{path} is truncated or damaged: write it again with llama-perplexity")
+                padded = 2 * ((self.vocab_size + 1) // 2)
+                self._first, self._start = context_length // 2, file.tell() + 4 * chunks * context_length
+                self.contexts = chunks * (context_length - 1 - self._first)
+                size, whole = self.path.stat().st_size, self._start + self.contexts * (8 + 2 * padded)
+                if size != whole:
+                    raise SourceError(
+                        f"{path} has {size:,} bytes, and {chunks:,} chunks of {context_length:,} tokens need "
+                        f"{whole:,}: llama-perplexity did not finish it, or the disk was full; write it again"
+                    )
+                stored = np.frombuffer(file.read(self._start - file.tell()), "<i4")
         except OSError as error:
             raise SourceError(f"cannot read {path}: {error.strerror}") from error
-        padded = 2 * ((self.vocab_size + 1) // 2)
-        self._first = context_length // 2
-        self.contexts = chunks * (context_length - 1 - self._first)
-        whole = self._start + self.contexts * (8 + 2 * padded)
-        if size != whole:
-            raise SourceError(
-                f"{path} has {size:,} bytes, and {chunks:,} chunks of {context_length:,} tokens need {whole:,}: "
-                "llama-perplexity did not finish it, or the disk was full; write it again"
-            )
         if stored.min() < 0 or stored.max() >= self.vocab_size:
             wrong = stored[(stored < 0) | (stored >= self.vocab_size)][0]
             raise SourceError(f"{path} is damaged: it holds token {wrong:,}, and has {self.vocab_size:,} tokens")
@@ -72,7 +72,10 @@ class KldFile:
 
     def rows(self, rows: range) -> tuple[NDArray[np.uint16], NDArray[np.float64], NDArray[np.float64]]:
         """Return q, (n, M), and scale and least, (n, 1) each, of consecutive contexts."""
-        read = np.fromfile(self.path, self._row, len(rows), offset=self._start + rows.start * self._row.itemsize)
+        offset = self._start + rows.start * self._row.itemsize
+        read = np.fromfile(self.path, self._row, len(rows), offset=offset) if self.path.is_file() else ()
+        if len(read) < len(rows):
+            raise SourceError(f"{self.path} became shorter while it was read: wait until it is written")
         scale, least = (read[name].astype(np.float64)[:, None] for name in ("scale", "least"))
         return read["q"][:, : self.vocab_size], scale, least
 

@@ -29,6 +29,10 @@ class Text(ABC):
     def tokens(self, ids: list[int]) -> list[str]:
         """Return each token as text."""
 
+    def spelled(self, ids: list[int]) -> list[str]:
+        """Return each token as text, in which half a surrogate stands for a byte that is a part of a character."""
+        return self.tokens(ids)
+
     @abstractmethod
     def join(self, ids: list[int]) -> str:
         """Return consecutive tokens as text."""

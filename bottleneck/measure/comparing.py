@@ -137,7 +137,8 @@ def compare(
         if source.description["kind"] == "matrix":
             raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
     if isinstance(sources[0], TopK):  # which does not tell how many tokens there are
-        sources[0] = sources[0].of_vocabulary(min(source.shape[1] for source in sources[1:]))
+        text = next((source.text for source in sources[1:] if source.text), None)
+        sources[0] = sources[0].of_vocabulary(min(source.shape[1] for source in sources[1:]), text)
     reference, *models = sources
     if part := next((model for model in models if isinstance(model, PartialSource)), None):
         raise SourceError(

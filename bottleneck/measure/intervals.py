@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MatrixError
 from ..sources import Part
 from .divergences import LLAMA_CPP_LEAST, Matrix, Rows, Values, agreement
 
@@ -18,25 +17,6 @@ STEPS, CLOSE = 100, 1e-13
 
 Box = tuple[Matrix, Matrix]
 """Distributions whose probabilities lie between two numbers each, (n, M); from 0 for an unseen token."""
-
-
-def box_of(part: Part) -> Box:
-    """Return the probabilities that some rows allow.
-
-    Raises:
-        MatrixError: for a row that no distribution fits.
-    """
-    error = part.error + part.shift
-    with np.errstate(over="ignore"):
-        box = np.where(part.seen, np.exp(part.log_probs - error), 0.0), np.exp(part.log_probs + error)
-    least, largest = (each.sum(1) for each in box)
-    if (wrong := (least > 1) | (largest < 1)).any():
-        row = int(wrong.argmax())
-        raise MatrixError(
-            f"the probabilities of row {part.start + row} sum to {least[row]:.6g} at least and {largest[row]:.6g} at "
-            "most: these are not natural logarithms of probabilities, or the file is damaged"
-        )
-    return box
 
 
 def nearest(box: Box, q: Matrix) -> Matrix:
@@ -102,7 +82,7 @@ def interval_divergences(
         targets: (n,), the tokens that follow, if they are known.
         is_llama_cpp: whether to return KL as llama.cpp defines it, on the grid's own numbers.
     """
-    (low, high), q = box_of(part), Q.p
+    (low, high), q = part.box(), Q.p
     box = low, high
 
     def relative(p: Matrix, log_r: Matrix) -> Matrix:  # NumPy's logarithm is six times as fast as SciPy's rel_entr

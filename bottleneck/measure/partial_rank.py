@@ -14,7 +14,7 @@ from ..core.progress import Progress
 from ..errors import MatrixError
 from ..results.quantity import Quantity
 from ..sources import MatrixSource, PartialSource
-from ..spectrum import Precision, RankEstimate, Rounding, numerical_rank
+from ..spectrum import EPS, Precision, RankEstimate, Rounding, numerical_rank
 from ..spectrum.judge import DROP
 from .computing import SpectrumSettings, compute_spectrum
 from .report import RankReport, report_of
@@ -25,6 +25,8 @@ POWER = 16
 430 with all tokens alike."""
 MOST = 8192
 """Most contexts, and most tokens, of a block."""
+FEWEST_LEFT = 4
+"""Directions beyond the rank that show the noise of a block: the last one alone may be small by chance."""
 
 
 def full_block(source: PartialSource, progress: Progress) -> tuple[NDArray[np.float64], float]:
@@ -73,7 +75,8 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
 
     Errors E of the entries change no singular value by more than their norm (Weyl), and row-centring within the block
     removes what row-centring the whole matrix removes. No σ counts below twice the norm of the noise that the block
-    itself shows, such as that of logits in bfloat16, which have a rank of their own.
+    itself shows. Unless the block shows where the rank ends, that noise may hide in it, and none counts below twice the
+    norm of what rounding the logits to bfloat16 would add, because rounded logits have a rank of their own.
     """
     log_probs, error = full_block(source, how.progress)
     matrix = MatrixSource(log_probs, kind="matrix", path=str(source.description["path"]))
@@ -81,20 +84,27 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
     spectrum, why = compute_spectrum(matrix, eps.value, how)
     grid = Rounding(source.step, 1.0, None)
     noise, visible = grid.noise(spectrum.shape), matrix.precision.noise_norm(spectrum.shape)
-    stored, proved = (
-        numerical_rank(
+    hidden = EPS["bfloat16"] / math.sqrt(12 * log_probs.size) * float(np.linalg.norm(log_probs))
+    hidden *= sum(map(math.sqrt, spectrum.shape))
+
+    def above(noise: float) -> RankEstimate:
+        return numerical_rank(
             spectrum.centered,
             shape=spectrum.shape,
             eps=eps.value,
             rule=rule,
             floor=max(error, spectrum.centered_error),
-            noise=each,
+            noise=noise,
             residual=spectrum.residual,
         )
-        for each in (noise, max(noise, visible))
-    )
+
+    stored, proved = above(noise), above(max(noise, visible))
+    ends = (proved.gap or 0.0) >= DROP and proved.value + FEWEST_LEFT <= min(spectrum.shape[0], spectrum.shape[1] - 1)
+    if not ends:
+        proved = above(max(noise, visible, hidden))
     T, M = source.shape
-    rank = replace(proved, low=proved.value, high=min(T, M - 1), determinate=False, at_least=True)
+    high = min(T, M - 1)
+    rank = replace(proved, low=proved.value, high=high, determinate=False, at_least=True, doubt=source.doubt)
     rows, columns = spectrum.shape
     values = {
         "contexts": rows,
@@ -105,7 +115,7 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         "noise_norm": noise,
         "visible_noise_norm": visible,
         "rank_if_exact": stored.value,
-        "is_too_small": (stored.gap or 0.0) < DROP,
+        "is_too_small": not ends,
     }
     size = "{contexts:,} of {of_contexts:,} contexts × {tokens:,} of {of_tokens:,} tokens, all seen"
     noise_text = (
@@ -133,12 +143,10 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
 def _verdict(rank: RankEstimate, block: Mapping[str, Any]) -> Verdict:
     """Return the bound, and whether the block shows where the rank ends."""
     stored = block["rank_if_exact"]
-    sentence = f"rank ≥ {rank.value:,}, proved from a block of {block['contexts']:,} × {block['tokens']:,}"
+    sentence = f"rank {rank}, proved from a block of {block['contexts']:,} × {block['tokens']:,}"
     if stored > rank.value:
         sentence += f" that may hold noise; rank ≥ {stored:,} if the logits were never rounded"
     if not block["is_too_small"]:
         return Verdict(f"{sentence}; σ falls by a factor of {rank.gap or math.inf:.3g} after it", "")
-    if stored == rank.value:  # nor does it show noise, which is there if a 16-bit type held the logits
-        sentence += " if the logits were never rounded"
     more = "more contexts, or flatter ones such as prompts of random tokens, make a larger block"
     return Verdict(f"{sentence}; the block is too small to show where the rank ends", more)

@@ -25,6 +25,7 @@ from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
 from . import function, hidden_states, matrix, ngram, partial, top_k
 from .opening import Kind, is_url
+from .partial import PartialSource
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
 def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
     """Open each source with the options that it takes; refuse an option that none of them takes.
 
-    Without ``data``, a Hugging Face model beside a ``.kld`` file reads the tokens of that file.
+    Without ``data``, a Hugging Face model beside a ``.kld`` file or a server's answers reads the tokens in them.
     """
     values = complete(options)
     recognize = find if values["head"] is None else _beside_head
@@ -161,10 +162,12 @@ def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
             more = "; give W as the weight of a torch.nn.Linear" if option == "hidden" else ""
             raise ConfigurationError(why + more)
     values["hugging_face"] = {option: values[option] for option in HUGGING_FACE}
-    kld = next((name for name, kind in kinds if kind is partial.KLD), None)  # its tokens are the text of models
-    on_kld = {**values, "data": kld} if kld and values["data"] is None else values
     hugging_face = KINDS["hugging-face"], KINDS["loaded model"]
-    return [_opened(name, kind, on_kld if kind in hugging_face else values) for name, kind in kinds]
+    opened = [None if kind in hugging_face else _opened(name, kind, values) for name, kind in kinds]
+    if None in opened and values["data"] is None and values["dataset"] is None:
+        text = next((each for each in opened if isinstance(each, PartialSource)), None)
+        values["data"] = text and text.tokens()
+    return [each or _opened(name, kind, values) for each, (name, kind) in zip(opened, kinds, strict=True)]
 
 
 def is_several(source: Any) -> bool:

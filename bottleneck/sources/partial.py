@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, NoReturn, final
+from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,24 @@ class Part(NamedTuple):
     shift: float = 0.0
     """The most by which all numbers of a row may be off together, beside that."""
 
+    def box(self) -> tuple[Matrix, Matrix]:
+        """Return the least and the largest probability that each entry may have, (n, M).
+
+        Raises:
+            MatrixError: for a row that no distribution fits.
+        """
+        error = self.error + self.shift
+        with np.errstate(over="ignore"):
+            box = np.where(self.seen, np.exp(self.log_probs - error), 0.0), np.exp(self.log_probs + error)
+        least, largest = (each.sum(1) for each in box)
+        if (wrong := (least > 1) | (largest < 1)).any():
+            row = int(wrong.argmax())
+            raise MatrixError(
+                f"the probabilities of row {self.start + row} sum to {least[row]:.6g} at least and {largest[row]:.6g} "
+                "at most: these are not natural logarithms of probabilities, or the file is damaged"
+            )
+        return box
+
 
 class PartialSource(Source):
     """Log-probabilities of some tokens of each context.
@@ -47,11 +65,17 @@ class PartialSource(Source):
     embedding_size: int | None = None
     bound = UNKNOWN
     dtype = "float64"
+    doubt = ""
+    """What a rank of this source depends on, as a sentence without a full stop, or an empty string."""
 
     @property
     @abstractmethod
     def step(self) -> float:
         """The largest distance of neighbouring numbers on the grid that the entries were rounded to."""
+
+    @abstractmethod
+    def tokens(self) -> Any:
+        """Return the tokens of the text as an argument ``data`` of models; `SourceError` if they are not known."""
 
     @abstractmethod
     def parts(self, ranges: Iterable[range] | None = None) -> Iterator[Part]:
@@ -92,6 +116,10 @@ class KldSource(PartialSource):
         """That of a row that reaches the floor."""
         return SPAN / 65535
 
+    def tokens(self) -> str:
+        """Return the name of the file."""
+        return str(self.description["path"])
+
     def parts(self, ranges: Iterable[range] | None = None) -> Iterator[Part]:
         """Yield the rows; an entry at the floor is unseen."""
         for rows in self.ranges() if ranges is None else ranges:
@@ -103,7 +131,9 @@ class KldSource(PartialSource):
                 )
             reaches_floor = 65535 * scale >= SPAN * (1 - FLOAT32)
             error = scale / 2 + FLOAT32 * (65535 * scale + np.abs(least))
-            yield Part(rows.start, scale * q + least, (q > 0) | ~reaches_floor, error)
+            part = Part(rows.start, scale * q + least, (q > 0) | ~reaches_floor, error)
+            part.box()  # a damaged row sums to something else than 1
+            yield part
 
 
 KLD = Kind(what="llama.cpp's file of log-probabilities", matches=is_kld, open=KldSource)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, Self, final
+from typing import Any, Self, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ..core.files import DAMAGE, exists, open_file
+from ..corpora.batches import IGNORED
 from ..errors import Parameter, SourceError, first_line
+from ..language_models.llama_cpp import MOST_TOKENS
+from ..language_models.text import Text
 from ..spectrum import EPS
+from .answers import LEAST, Answer, Context, lowest, read_answers
 from .opening import Kind
 from .partial import FLOAT32, Part, PartialSource
 
-ID = "token_id:"
-"""What vLLM puts before an id with ``return_tokens_as_token_ids``."""
 AMBIGUOUS = "\N{REPLACEMENT CHARACTER}"
 """What a server writes for bytes that are a part of a character: tokens of such a text cannot be told apart."""
-MISSING = -1e3
-"""Log-probability below which a number stands for a missing one, as OpenAI's −9999 does."""
-MOST_TOKENS = 1 << 24
-"""Number of tokens that no vocabulary has: a larger id is damage, and would be a column."""
 ROUNDED_UP = 1e-3
 """Largest logarithm of a probability, which rounding may put above 0."""
 DECIMALS = 7
@@ -34,17 +30,12 @@ DECIMALS = 7
 FLOAT32_SUM = 2.0**-24
 """Bound on the relative error of a float32 sum of positive numbers, for each of them (Higham 1993); llama.cpp's server
 makes one over all tokens."""
-
-
-class Context(NamedTuple):
-    """What is known of one context."""
-
-    known: dict[int | str, float]
-    """Log-probabilities by token, an id or its text."""
-    ceiling: float
-    """The most that another token's can be."""
-    target: int | str | None
-    """The token that followed."""
+NEIGHBOURS, STEADY = 16, 4.0
+"""Different numbers to either side whose counts say how often a number occurs by chance, and the number of standard
+deviations above that count at which it stands for something else."""
+WHOLE, CLEAR, SHARE = 1e-5, 30.0, 0.1
+"""After a truncation: the most that the probabilities shown miss of 1, how many times that the least one of them is,
+and the share of contexts where this holds. A model's own distribution does not end so."""
 
 
 @final
@@ -52,75 +43,162 @@ class TopK(PartialSource):
     """Log-probabilities of each context's likeliest tokens.
 
     Tokens are columns by their ids. Where a server names tokens by their text alone, they are numbered as they appear,
-    which is enough for a rank.
+    which is enough for a rank. What replaced a log-probability is unseen (`stand_ins`), and so is a text that several
+    tokens share.
 
     Args:
-        contexts: the contexts.
+        answers: the contexts, text by text.
         path: name of the source.
 
     Raises:
         SourceError: for numbers that cannot be token ids, or logarithms of probabilities.
     """
 
-    def __init__(self, contexts: Sequence[Context], path: str) -> None:
-        shown = ({name: value for name, value in each.known.items() if value > MISSING} for each in contexts)
-        contexts = [
-            each._replace(known={name: value for name, value in known.items() if AMBIGUOUS not in str(name)})
-            for each, known in zip(contexts, shown, strict=True)
-        ]
-        names = [token for context in contexts for token in context.known]
-        if not names:
-            raise SourceError(f"{path} holds no log-probability above {MISSING:g}: ask the server for logprobs")
-        self.has_ids = not any(isinstance(token, str) for token in names)
+    def __init__(self, answers: Sequence[Answer], path: str) -> None:
+        self._answers = [(each.before, each.ids, [row is not None for row in each.contexts]) for each in answers]
+        contexts = [context for answer in answers for context in answer.contexts if context is not None]
+        names = [name for context in contexts for name in context.log_probs]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        self._tokens = np.array(names if self.has_ids else [numbers[name] for name in names], np.int64)
-        self._values = np.array([value for context in contexts for value in context.known.values()])
-        if self.has_ids and not 0 <= self._tokens.min() <= self._tokens.max() < MOST_TOKENS:
-            wrong = next(token for token in names if not 0 <= int(token) < MOST_TOKENS)
-            raise SourceError(f"{path} names token {wrong:,}: ids are from 0 to {MOST_TOKENS - 1:,} at most")
+        self._names = [*numbers]
+        self._columns = np.array([numbers[name] for name in names], np.int64)
+        self._values = np.array([value for context in contexts for value in context.log_probs.values()], np.float64)
+        self._rows = np.repeat(np.arange(len(contexts)), [len(context.log_probs) for context in contexts])
+        self._ceilings = np.array([context.ceiling for context in contexts])
+        self._followed = [context.target for context in contexts]
+        self.description = {"path": path, "kind": "top-k", "head": None, "corpus": None, "split": None}
+        self.shape = (len(contexts), len(numbers))
+        self._leave_out_unclear()
+        if not self._values.size:
+            raise SourceError(f"{path} holds no log-probability above {LEAST:g}: ask the server for logprobs")
         if (largest := float(self._values.max())) > ROUNDED_UP:
             raise SourceError(f"{path} holds {largest:.4g}, and the logarithm of a probability is at most 0")
-        self._ceilings = np.array([context.ceiling for context in contexts])
-        self._starts = [0, *accumulate(len(context.known) for context in contexts)]
         self._grid = decimal_step(self._values)
         values = torch.from_numpy(self._values)
         narrow = (n for n in ("bfloat16", "float16") if torch.equal(values.to(getattr(torch, n)).double(), values))
         self._eps = max(FLOAT32, *(EPS[name] / 2 for name in narrow), 0.0)
-        self.shape = (len(contexts), int(self._tokens.max()) + 1)
-        targets = [context.target for context in contexts]
-        if self.has_ids and all(isinstance(target, int) for target in targets):
-            self.targets = np.array(targets, np.int64)
-        self.description = {"path": path, "kind": "top-k", "head": None, "corpus": None, "split": None}
+        self._listed, self._is_whole = self._sums()
+        likeliest = np.full(len(contexts), -np.inf)
+        np.maximum.at(likeliest, self._rows, self._values)
+        different = {frozenset(context.log_probs.items()): row for row, context in enumerate(contexts)}
+        replaced = stand_ins(self._values[np.isin(self._rows, [*different.values()])])
+        self._leave_out(np.isin(self._values, replaced) & (self._values < likeliest[self._rows]))
+        self.has_ids = not any(isinstance(self._names[number], str) for number in np.unique(self._columns))
+        self.doubt = "" if self.has_ids else "if no two tokens have one text"
+        if self.has_ids:
+            self._number({})
+
+    def _leave_out_unclear(self) -> None:
+        """Leave out masked tokens, and texts that several tokens share."""
+        self._masked = np.bincount(self._rows[self._values <= LEAST], minlength=self.shape[0])
+        shared = {*self._columns[np.isnan(self._values)].tolist()}
+        unclear = [
+            number
+            for number, name in enumerate(self._names)
+            if isinstance(name, str) and (not name or AMBIGUOUS in name or number in shared)
+        ]
+        self._leave_out(~(self._values > LEAST) | np.isin(self._columns, unclear))
+
+    def _leave_out(self, entries: NDArray[np.bool_]) -> None:
+        """Make entries unseen, so that any other token may be as likely."""
+        more, self._ceilings = entries & (self._values > LEAST), self._ceilings.copy()
+        np.maximum.at(self._ceilings, self._rows[more], self._values[more])
+        self._rows, self._columns, self._values = (each[~entries] for each in (self._rows, self._columns, self._values))
+
+    def _number(self, ids: Mapping[str, int]) -> None:
+        """Make ids the columns, given those of texts; leave out tokens whose id is not known."""
+        names = [ids.get(name, -1) if isinstance(name, str) else name for name in self._names]
+        followed = [ids.get(name) if isinstance(name, str) else name for name in self._followed[: self.shape[0]]]
+        shown = [*(name for name in self._names if isinstance(name, int)), *(each for each in followed if each)]
+        if wrong := [name for name in shown if not 0 <= name < MOST_TOKENS]:
+            raise SourceError(
+                f"{self.description['path']} names token {wrong[0]:,}: ids are from 0 to {MOST_TOKENS - 1:,} at most"
+            )
+        columns = np.array(names, np.int64)[self._columns]
+        self._leave_out(columns < 0)
+        self._columns = columns[columns >= 0]
+        self.shape, self.has_ids = (self.shape[0], int(self._columns.max(initial=0)) + 1), True
+        if None not in followed:
+            self.targets = np.array(followed, np.int64)
 
     @property
     def step(self) -> float:
         """That of decimals, or of the type."""
         return max(self._grid, 2 * self._eps * float(np.abs(self._values).max()))
 
-    def of_vocabulary(self, vocab: int) -> Self:
+    def of_vocabulary(self, vocab: int, text: Text | None = None) -> Self:
         """Return this source with as many tokens, of which the additional ones are never seen.
 
+        Args:
+            vocab: number of tokens of a model.
+            text: a text of that model, which tells the ids of tokens that are named by their text.
+
         Raises:
-            SourceError: where the server names tokens by their text.
+            SourceError: for names without ids, or distributions that were truncated.
         """
+        path, whole = self.description["path"], copy.copy(self)
         if not self.has_ids:
+            whole._number(ids_of(self._names, text, vocab) if text else {})
+        if not whole._values.size:
             raise SourceError(
-                f"{self.description['path']} names tokens by their text, and a model's columns are ids: ask the server "
-                "for ids (return_tokens_as_token_ids of vLLM; llama.cpp's own completions have them)"
+                f"{path} names tokens by their text, and a model's columns are ids: compare with a model that has its "
+                "tokenizer, or ask the server for ids (return_tokens_as_token_ids of vLLM; llama.cpp's own completions "
+                "have them)"
             )
-        whole = copy.copy(self)
-        whole.shape = (self.shape[0], max(vocab, self.shape[1]))
+        whole.shape = (self.shape[0], max(vocab, whole.shape[1]))
+        whole._refuse_truncated()
         return whole
+
+    def _sums(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the number of tokens that each context shows, and whether their probabilities end at a sum of 1."""
+        T = len(self._ceilings)
+        p, least = np.exp(self._values), np.ones(T)
+        np.minimum.at(least, self._rows, p)
+        error = p * (self._grid / 2 + self._eps * np.abs(self._values))
+        missed = np.maximum(WHOLE, np.bincount(self._rows, error, T))
+        ends = (1 - np.bincount(self._rows, p, T) <= missed) & (least > CLEAR * missed)
+        return np.bincount(self._rows, minlength=T), ends
+
+    def _refuse_truncated(self) -> None:
+        """Refuse distributions of which a server cut off the end: the rest was made to sum to 1."""
+        ends = self._is_whole & (self._listed < self.shape[1])
+        several = self._listed + self._masked > 1  # a single token may be certain
+        if ends[several].mean() >= SHARE if several.any() else ends.all():
+            raise SourceError(
+                f"{self.description['path']} holds truncated distributions: in {ends.sum():,} of {len(ends):,} "
+                "contexts the probabilities shown sum to 1, and other tokens have none. KL(P‖Q) needs the model's own "
+                "distribution: ask the server with top_p=1, min_p=0, without top_k and a grammar, or for its raw "
+                "log-probabilities (logprobs_mode=raw_logprobs of vLLM)"
+            )
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Return the texts as batches of token ids, in which only contexts of this source have labels.
+
+        Raises:
+            SourceError: where the answers do not hold the ids of all their tokens.
+        """
+        texts = []
+        for before, ids, is_context in self._answers:
+            if before is None or ids is None or (not before and is_context[0]):
+                raise SourceError(
+                    f"{self.description['path']} does not hold the ids of all tokens before its contexts, so a model "
+                    "cannot read them: ask the server for them (prompt_logprobs or return_token_ids of vLLM, "
+                    "logprob_start_len=0 of SGLang, decoder_input_details of text-generation-inference), or give the "
+                    "same texts as ", Parameter("data"),
+                )  # fmt: skip
+            labels = np.where(is_context, ids, IGNORED)
+            texts.append(
+                {"input_ids": np.array([[*before, *ids]]), "labels": np.array([[*[IGNORED] * len(before), *labels]])}
+            )
+        return texts
 
     def parts(self, ranges: Iterable[range] | None = None) -> Iterator[Part]:
         """Yield the rows."""
         for rows in self.ranges() if ranges is None else ranges:
             log_probs = np.repeat(self._ceilings[rows.start : rows.stop, None], self.shape[1], 1)
             seen = np.zeros(log_probs.shape, bool)
-            some = slice(self._starts[rows.start], self._starts[rows.stop])
-            row = np.repeat(np.arange(len(rows)), np.diff(self._starts[rows.start : rows.stop + 1]))
-            log_probs[row, self._tokens[some]] = self._values[some]
-            seen[row, self._tokens[some]] = True
+            some = slice(*np.searchsorted(self._rows, [rows.start, rows.stop]))
+            place = self._rows[some] - rows.start, self._columns[some]
+            log_probs[place], seen[place] = self._values[some], True
             largest = np.abs(np.where(seen, log_probs, 0.0)).max(1, keepdims=True)
             error = self._grid / 2 + FLOAT32 + self._eps * largest
             yield Part(rows.start, log_probs, seen, error, self.shape[1] * FLOAT32_SUM)
@@ -133,75 +211,56 @@ def decimal_step(values: NDArray[np.floating]) -> float:
     return float(10.0 ** -next(rounded, np.inf))
 
 
-def _contexts(record: Any) -> Iterator[Context]:
-    """Yield the contexts in a server's answer: those of the OpenAI, vLLM and llama.cpp forms, at any depth."""
-    if isinstance(record, list):
-        for each in record:
-            yield from _contexts(each)
-    if not isinstance(record, Mapping):
-        return
-    if "top_probs" in record:
-        raise ValueError("it holds probabilities after sampling: ask with post_sampling_probs false")
-    ids = record.get("prompt_token_ids") or []
-    for place, tokens in enumerate(record.get("prompt_logprobs") or []):
-        if tokens:  # vLLM's dictionaries by id, in which the token that followed stands as well
-            named: dict[int | str, float] = {int(token): each["logprob"] for token, each in tokens.items()}
-            ranks = sorted(each["rank"] for each in tokens.values())
-            count = sum(rank == number for number, rank in enumerate(ranks, 1))
-            likeliest = [each["logprob"] for each in tokens.values() if each["rank"] <= count]
-            yield Context(named, _least(likeliest), ids[place] if place < len(ids) else None)
-    if isinstance(record.get("top_logprobs"), list):
-        if "logprob" in record:
-            top = {_token(each): each["logprob"] for each in record["top_logprobs"]}
-            token = _token(record)
-            yield Context({**top, token: record["logprob"]}, _least(top.values()), token)
-        else:  # OpenAI's older form: dictionaries by token
-            parts = (record[key] for key in ("tokens", "token_logprobs", "top_logprobs"))
-            for token, value, top in zip(*parts, strict=True):
-                if top:
-                    known = {_token({"token": name}): each for name, each in {**top, token: value}.items()}
-                    yield Context(known, _least(top.values()), _token({"token": token}))
-        return
-    for key in ("choices", "logprobs", "content", "completion_probabilities"):
-        yield from _contexts(record.get(key))
+def ids_of(names: Iterable[int | str], text: Text, vocab: int) -> dict[str, int]:
+    """Return the ids of tokens by their text, for texts that a single token of a vocabulary has.
+
+    Some servers leave out the space that a token begins with: if no name begins with one, either may be meant.
+    """
+    ids = [*range(vocab)]
+    with_spaces = any(str(name).startswith(" ") for name in names)
+    found: dict[str, set[int]] = {}
+    for spelled in (text.spelled(ids), *([] if with_spaces else [text.tokens(ids)])):
+        for token, name in zip(ids, spelled, strict=True):
+            found.setdefault(name, set()).add(token)
+    return {name: tokens.pop() for name, tokens in found.items() if len(tokens) == 1}
 
 
-def _least(likeliest: Iterable[float]) -> float:
-    """Return the most that a token can have which is not among the likeliest."""
-    return min((value for value in likeliest if value > MISSING), default=0.0)
+def stand_ins(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return numbers that occur far more often than those near them, as a mask or a floor does, in ascending order.
 
-
-def _token(each: Mapping[str, Any]) -> int | str:
-    """Return a token's id if the server gives it, otherwise its text, from bytes where it ends within a character."""
-    name = each["token"]
-    if "id" in each or name.startswith(ID):
-        return int(each.get("id", name.removeprefix(ID)))
-    return bytes(each["bytes"]).decode(errors="surrogateescape") if each.get("bytes") else str(name)
+    What rounding makes equal occurs about as often as its neighbours, and continuous numbers occur once.
+    """
+    numbers, counts = np.unique(values, return_counts=True)
+    replaced = np.zeros(len(numbers), bool)
+    while True:
+        usual = np.where(replaced, 1, counts)
+        total = np.concatenate([[0], np.cumsum(usual)])
+        place = np.arange(len(numbers))
+        first, last = np.maximum(place - NEIGHBOURS, 0), np.minimum(place + NEIGHBOURS + 1, len(numbers))
+        mean = (total[last] - total[first] - usual) / np.maximum(last - first - 1, 1)
+        around = np.pad(usual, 2, constant_values=1)
+        near = np.max([around[shift : shift + len(numbers)] for shift in (0, 1, 3, 4)], 0)
+        expected = np.maximum(np.maximum(mean, near), 1)
+        more = counts > expected + STEADY * np.sqrt(expected - 1) + 0.5
+        if not (more & ~replaced).any():
+            return numbers[replaced]
+        replaced |= more
 
 
 def _json_lines(path: str) -> TopK:
-    try:
-        with open_file(Path(path)) as file:
-            records = [json.loads(line) for line in file if line.strip()]
-        if contexts := [context for record in records for context in _contexts(record)]:
-            return TopK(contexts, path)
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    except DAMAGE as error:
-        raise SourceError(
-            f"{path} does not hold a server's answers with log-probabilities, one JSON object in a line "
-            f"({type(error).__name__}: {first_line(error)})"
-        ) from error
-    raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
+    return TopK(read_answers(path), path)
 
 
 def _parquet(path: str) -> TopK:
     import pyarrow.parquet
 
-    columns = pyarrow.parquet.read_table(path, columns=list(COLUMNS)).to_pydict()
-    pairs = zip(*(columns[name] for name in COLUMNS), strict=True)
     try:
-        return TopK([Context(dict(zip(ids, values, strict=True)), _least(values), None) for ids, values in pairs], path)
+        columns = [pyarrow.parquet.read_table(path, columns=[name])[name].to_pylist() for name in _columns(path)]
+        pairs = [pair for pair in zip(*columns, strict=True) if None not in pair]
+        if any(isinstance(ids, list) and isinstance(next(iter(ids), 0), list | None) for ids, _ in pairs):
+            pairs = [pair for ids, values in pairs for pair in zip(ids, values, strict=True) if None not in pair]
+        contexts = [Context(dict(zip(ids, values, strict=True)), lowest(values), None) for ids, values in pairs]
+        return TopK([Answer(None, [*contexts], None)], path)
     except DAMAGE as error:
         raise SourceError(
             f"{path} does not hold a list of token_ids and one of as many log_probs for each context "
@@ -210,19 +269,53 @@ def _parquet(path: str) -> TopK:
 
 
 COLUMNS = "token_ids", "log_probs"
-"""List columns of a distillation set."""
+"""List columns of a distillation set, whose names are others where it has only one pair of them."""
+
+
+def _columns(path: str) -> Sequence[str]:
+    """Return the names of the list columns of ids and of log-probabilities, the most deeply nested ones.
+
+    Raises:
+        SourceError: if several columns may be meant.
+    """
+    import pyarrow.parquet
+    from pyarrow import types
+
+    with open_file(Path(path)) as file:
+        schema = pyarrow.parquet.read_schema(file)
+    if set(COLUMNS) <= set(schema.names):
+        return COLUMNS
+    found: dict[int, tuple[list[str], list[str]]] = {}
+    for field in schema:
+        depth, kind = 0, field.type
+        while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            depth, kind = depth + 1, kind.value_type
+        if depth:
+            is_id, is_value = types.is_integer(kind), types.is_floating(kind)
+            ids, values = found.setdefault(depth, ([], []))
+            ids += [field.name] * is_id
+            values += [field.name] * is_value
+    pairs = {depth: pair for depth, pair in found.items() if all(pair)}
+    if not pairs:
+        return ()
+    ids, values = pairs[max(pairs)]
+    if len(ids) + len(values) > 2:
+        raise SourceError(
+            f"{path} has several list columns: ids may be {' or '.join(ids)}, and log-probabilities "
+            f"{' or '.join(values)}; name them {' and '.join(COLUMNS)}"
+        )
+    return ids[0], values[0]
 
 
 def _has_columns(source: Any) -> bool:
     if not isinstance(source, str) or not source.lower().endswith(".parquet"):
         return False
     try:
-        import pyarrow.parquet
-
-        with open_file(Path(source)) as file:
-            return set(COLUMNS) <= set(pyarrow.parquet.read_schema(file).names)
+        return bool(_columns(source))
     except (ImportError, OSError, ValueError):  # the reader of matrices says why
         return False
+    except SourceError:
+        return True
 
 
 JSON_LINES = Kind(

@@ -50,7 +50,7 @@ class RankEstimate:
     at_least: bool = False
     """Whether only "rank ≥ low" is proved, because the residual of a sketch is too large."""
     doubt: str = ""
-    """Sentence with a further reason why the rank is indeterminate, or an empty string."""
+    """Sentence with a further reason why the rank is indeterminate, a condition that begins with "if", or ""."""
 
     def __int__(self) -> int:
         """Return the rank."""
@@ -70,8 +70,9 @@ class RankEstimate:
     def __str__(self) -> str:
         """Return the rank, or its interval if it is indeterminate."""
         least = "≥ " if self.at_least else ""
+        condition = f" {self.doubt}" if self.doubt.startswith("if ") else ""
         if self.determinate or self.at_least:
-            return f"{least}{self.low:,}"
+            return f"{least}{self.low:,}{condition}"
         return f"between {self.low:,} and {self.high:,}"
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM
 
 from softmax_bottleneck import compare, rank
 from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.language_models.text import Text
 from softmax_bottleneck.sources import TopK, open_source
 
 K, M, T = 8, 40, 30
@@ -78,10 +79,136 @@ def prompt(P: Matrix, targets: list[int]) -> list[Any]:
     return [{"choices": [{"prompt_logprobs": listed, "prompt_token_ids": [0, *targets]}]}]
 
 
+def prompt_without_ranks(P: Matrix, targets: list[int]) -> list[Any]:
+    """As prompt, of which each dictionary has the token that followed, likely or not."""
+    (choice,) = prompt(P, targets)[0]["choices"]
+    for number, row in enumerate(choice["prompt_logprobs"][1:]):
+        for each in row.values():
+            del each["rank"]
+        if number % 2:
+            choice["prompt_logprobs"][number + 1] = {name: each["logprob"] for name, each in row.items()}
+    return [{"choices": [choice]}]
+
+
+def request_outputs(P: Matrix, targets: list[int]) -> list[Any]:
+    """vLLM's own objects, as ``dataclasses.asdict`` gives them."""
+    (choice,) = prompt(P, targets)[0]["choices"]
+    output = {"index": 0, "text": "x", "token_ids": targets, "logprobs": choice["prompt_logprobs"][1:]}
+    return [{"request_id": "0", "prompt_token_ids": [0], "prompt_logprobs": None, "outputs": [output]}]
+
+
+def sglang(P: Matrix, targets: list[int]) -> list[Any]:
+    half = len(targets) // 2
+    followed = [[row[each], each, None] for row, each in zip(P, targets, strict=True)]
+    tops = [[[row[each], each, None] for each in top(row)] for row in P]
+    meta = {
+        "id": "1",
+        "prompt_tokens": half + 1,
+        "completion_tokens": len(targets) - half,
+        "input_token_logprobs": [[None, 0, None], *followed[:half]],
+        "input_top_logprobs": [None, *tops[:half]],
+        "output_token_logprobs": followed[half:],
+        "output_top_logprobs": tops[half:],
+    }
+    return [{"text": "x", "meta_info": meta}]
+
+
+def text_generation_inference(P: Matrix, targets: list[int]) -> list[Any]:
+    def token(row: Matrix, each: int) -> Any:
+        return {"id": each, "text": "x", "logprob": row[each], "special": False}
+
+    details = {
+        "finish_reason": "length",
+        "generated_tokens": len(targets),
+        "prefill": [{"id": 0, "text": "<s>", "logprob": None}],
+        "tokens": [token(row, each) for row, each in zip(P, targets, strict=True)],
+        "top_tokens": [[token(row, each) for each in top(row)] for row in P],
+    }
+    return [[{"generated_text": "x", "details": details}]]
+
+
+def gemini(P: Matrix, targets: list[int]) -> list[Any]:
+    def token(row: Matrix, each: int) -> Any:
+        return {"token": "x", "tokenId": each, "logProbability": row[each]}
+
+    result = {
+        "topCandidates": [{"candidates": [token(row, each) for each in top(row)]} for row in P],
+        "chosenCandidates": [token(row, each) for row, each in zip(P, targets, strict=True)],
+    }
+    return [{"candidates": [{"content": {"parts": [{"text": "x"}]}, "logprobsResult": result}]}]
+
+
+def entries(P: Matrix, targets: list[int], replaces: bool = False) -> list[Any]:
+    """Return the tokens of a chat, named by text and bytes; the one that followed may stand among the likeliest."""
+
+    def token(row: Matrix, each: int) -> Any:
+        text = word(each)
+        return {"token": "\ufffd" if each == SPLIT else text, "bytes": [*spelling(each)], "logprob": row[each]}
+
+    return [
+        {**token(row, each), "top_logprobs": [token(row, i) for i in dict.fromkeys([each] * replaces + top(row))]}
+        for row, each in zip(P, targets, strict=True)
+    ]
+
+
+def batch(P: Matrix, targets: list[int]) -> list[Any]:
+    """A line of OpenAI's Batch API, and of ``vllm run-batch``."""
+    message = {"role": "assistant", "content": "x", "refusal": None}
+    logprobs = {"content": entries(P, targets, replaces=True), "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": "length"}
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": {"prompt_tokens": 3}}
+    response = {"status_code": 200, "request_id": "1", "body": body}
+    failed = {"status_code": 400, "request_id": "2", "body": {"error": {"message": "too long"}}}
+    return [
+        {"id": "1", "custom_id": "a", "response": response, "error": None},
+        {"id": "2", "custom_id": "b", "response": failed, "error": None},
+    ]
+
+
+def responses(P: Matrix, targets: list[int]) -> list[Any]:
+    part = {"type": "output_text", "annotations": [], "text": "x", "logprobs": entries(P, targets)}
+    output = [{"type": "reasoning", "summary": []}, {"type": "message", "role": "assistant", "content": [part]}]
+    return [{"id": "resp_1", "object": "response", "incomplete_details": None, "output": output}]
+
+
+def ollama(P: Matrix, targets: list[int]) -> list[Any]:
+    return [{"model": "x", "response": "x", "done": True, "eval_count": len(P), "logprobs": entries(P, targets)}]
+
+
 FORMS: dict[str, Callable[[Matrix, list[int]], list[Any]]] = {
-    "completions": completions,
-    "prompt": prompt,
+    each.__name__: each
+    for each in (
+        *(completions, prompt, prompt_without_ranks, request_outputs, sglang, text_generation_inference, gemini),
+        *(batch, responses, ollama),
+    )
 }
+SPLIT = 3
+"""A token that is a part of a character."""
+
+
+def word(token: int) -> str:
+    return f" w{token}"
+
+
+def spelling(token: int) -> bytes:
+    return b"\xe2" if token == SPLIT else word(token).encode()
+
+
+@final
+class Spelled(Text):
+    """The text of a model that knows its tokens."""
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        return ["\ufffd" if each == SPLIT else word(each) for each in ids]
+
+    def spelled(self, ids: list[int]) -> list[str]:
+        return [spelling(each).decode(errors="surrogateescape") for each in ids]
+
+    def join(self, ids: list[int]) -> str:
+        raise NotImplementedError
+
+    def ends_line(self, token: int) -> bool:
+        raise NotImplementedError
 
 
 def write(path: Path, records: list[Any]) -> str:
@@ -93,15 +220,21 @@ def write(path: Path, records: list[Any]) -> str:
 def test_every_form_shows_the_same(form: str, tmp_path: Path) -> None:
     P, Q, targets = models()
     source = open_source(write(tmp_path / "answers.jsonl", FORMS[form](P, targets)))
+    assert isinstance(source, TopK)
+    source = source.of_vocabulary(M, Spelled(np.zeros(1, np.int64), np.zeros(1, np.int64)))
     (part,) = source.parts()
+    assert source.targets is not None
     assert source.targets.tolist() == targets
     for row, target, values, seen in zip(P, targets, part.log_probs, part.seen, strict=True):
         shown = sorted({*top(row), target})
         assert np.flatnonzero(seen).tolist() == shown
         np.testing.assert_allclose(values[shown], row[shown], rtol=1e-12)
-        hidden = np.delete(np.arange(len(values)), shown)
+        likeliest, hidden = np.sort(row)[::-1], np.delete(np.arange(M), shown)
         is_next = target == np.argsort(-row)[K]  # its rank tells vLLM's reader that it bounds all others
-        np.testing.assert_allclose(values[hidden], np.sort(row)[::-1][K if is_next and form == "prompt" else K - 1])
+        is_last = target == np.argsort(-row)[K - 1]  # it may be there because it followed
+        has_ranks = form in ("prompt", "request_outputs")
+        place = K if is_next and has_ranks else K - 2 if is_last and not has_ranks else K - 1
+        np.testing.assert_allclose(values[hidden], likeliest[place])
     found = compare(source, Q).statistics
     kl = (np.exp(P) * (P - Q)).sum(1).mean()
     assert abs(found["kl"].value - kl) <= found["kl"].roundoff
@@ -167,14 +300,16 @@ def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None
     record["token_logprobs"] = [next(iter(each.values())) for each in answers]
     path = write(tmp_path / "answers.jsonl", [{"choices": [{"logprobs": record}]}])
     report = rank(path)
-    assert report.verdict.startswith("rank ≥ 4, proved from a block of 60 × 20; σ falls")
-    with pytest.raises(SourceError, match="names tokens by their text, and a model's columns are ids: ask"):
+    assert report.verdict.sentence.startswith("rank ≥ 4 if no two tokens have one text, proved from a block of 60 × 20")
+    assert report.columns()["rank"] == "≥ 4 if no two tokens have one text"
+    assert report.to_dict()["rank"]["doubt"] == "if no two tokens have one text"
+    with pytest.raises(SourceError, match="names tokens by their text, and a model's columns are ids: compare with"):
         compare(path, P)
-    parts = [{"token": "\ufffd", "bytes": [byte], "logprob": -1.0 - byte} for byte in (1, 2, 239)]
+    parts = [{"token": "\ufffd", "bytes": [byte], "logprob": -1 - byte / 10} for byte in (1, 2, 239)]
     lost = [{"token": "\ufffd", "bytes": None, "logprob": -5.0}]
     answer = {**parts[0], "top_logprobs": [*parts, *lost]}
     (part,) = open_source(write(tmp_path / "bytes.jsonl", [{"choices": [{"logprobs": {"content": [answer]}}]}])).parts()
-    assert part.log_probs[part.seen].tolist() == [-2, -3, -240]
+    assert part.log_probs[part.seen].tolist() == [-1.1, -1.2, -24.9]
 
 
 @pytest.fixture
@@ -232,15 +367,14 @@ def _answer(token: str, value: Any) -> str:
     [
         ('{"text": "a line"}', "is a text, not a model: name a model, and give the text with data"),
         ("not JSON", "does not hold a server's answers with log-probabilities, one JSON object in a line"),
-        ('{"prompt_logprobs": [null, {"5": {"logprob": -1.0}}]}', "'rank'"),
         (_answer("-3", -1.0), "names token -3: ids are from 0"),
         (_answer("1000000000000", -1.0), "names token 1,000,000,000,000: ids are from 0 to 16,777,215"),
-        (_answer("9" * 30, -1.0), "OverflowError"),
-        (_answer("5", "x"), "TypeError"),
+        (_answer("9" * 30, -1.0), "names token 999,999"),
+        (_answer("5", "x"), "could not convert string to float"),
         (_answer("5", 0.5), "holds 0.5, and the logarithm of a probability is at most 0"),
         (_answer("5", math.inf), "holds inf"),
         (_answer("5", math.nan), "holds no log-probability"),
-        ("[" * 100_000, "RecursionError"),
+        ("[" * 100_000, "line 1: its lists and objects are nested more than 100 deep"),
         ('{"completion_probabilities": [{"id": 5, "top_probs": []}]}', "ask with post_sampling_probs false"),
     ],
 )

@@ -1,0 +1,260 @@
+"""Servers' answers with the likeliest tokens of each context: a table of their forms, and how all of them are read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..core.files import DAMAGE, open_file
+from ..core.json_file import json_values
+from ..errors import Parameter, SourceError, first_line
+
+
+class Form(NamedTuple):
+    """Where the answers of a server show the likeliest tokens of each context."""
+
+    rows: str
+    """Key of a list with an entry for each token of a text."""
+    entries: str
+    """Key of the likeliest tokens in such an entry; empty where the entry is nothing else."""
+    followed: str
+    """Key of the list of the tokens themselves, beside `rows`; empty where each entry is the token as well."""
+
+    @property
+    def is_by_id(self) -> bool:
+        """Whether the keys of an entry that is a dictionary are ids, and not texts."""
+        return self.followed.endswith("_ids")
+
+
+FORMS = (
+    Form("prompt_logprobs", "", "prompt_token_ids"),  # vLLM
+    Form("logprobs", "", "token_ids"),  # vLLM's RequestOutput
+    Form("input_top_logprobs", "", "input_token_logprobs"),  # SGLang
+    Form("output_top_logprobs", "", "output_token_logprobs"),
+    Form("top_tokens", "", "tokens"),  # text-generation-inference
+    Form("topCandidates", "candidates", "chosenCandidates"),  # Gemini
+    Form("top_logprobs", "", "tokens"),  # OpenAI's completions
+    Form("content", "top_logprobs", ""),  # OpenAI's chat completions
+    Form("refusal", "top_logprobs", ""),
+    Form("logprobs", "top_logprobs", ""),  # OpenAI's responses, Ollama
+    Form("completion_probabilities", "top_logprobs", ""),  # llama.cpp
+)
+BEFORE = "prompt_token_ids", "prefill", "input_token_logprobs"
+"""Keys of the tokens before those that a server generated."""
+GENERATED = "token_ids", "tokens"
+"""Keys of the ids that a server generated, around rows that name tokens by their text."""
+IDS, TEXTS, VALUES = ("id", "token_id", "tokenId"), ("token", "text", "decoded_token"), ("logprob", "logProbability")
+"""Keys of a token's id, text and log-probability; a list holds log-probability, id and text."""
+ID = "token_id:"
+"""What vLLM puts before an id with ``return_tokens_as_token_ids``."""
+REQUESTS = {
+    "meta_info": "return_logprob=true and top_logprobs_num=20 of SGLang",
+    "generated_text": "details=true and top_n_tokens=5 of text-generation-inference",
+    "generation_settings": "n_probs=20 of llama.cpp",
+    "incomplete_details": "include=['message.output_text.logprobs'] and top_logprobs=20 of OpenAI's responses",
+    "candidates": "responseLogprobs=true and logprobs=20 of Gemini",
+    "eval_count": "logprobs=true and top_logprobs=20 of Ollama",
+    "outputs": "logprobs=20 or prompt_logprobs=20 of vLLM",
+    "choices": "logprobs=true and top_logprobs=20 of chat completions, or logprobs=5 of completions",
+}
+"""What a request asks for the likeliest tokens with, by a key of the server's answers."""
+LEAST = -100.0
+"""A log-probability that is not larger stands for a masked or missing token: OpenAI has −100 and −9999."""
+
+
+class Context(NamedTuple):
+    """What is seen of one context."""
+
+    log_probs: dict[int | str, float]
+    """Log-probabilities by token, its id or its text; NaN for a text that several tokens share."""
+    ceiling: float
+    """The most that another token's can be."""
+    target: int | str | None
+    """The token that followed."""
+
+
+class Answer(NamedTuple):
+    """A text, or the part of one that a server generated."""
+
+    before: list[int] | None
+    """Ids of the tokens before it, if they are known."""
+    contexts: list[Context | None]
+    """One for each token, in which it is the target; ``None`` where nothing is seen."""
+    ids: list[int] | None
+    """Ids of its tokens, if they are known."""
+
+
+def read_answers(path: str) -> list[Answer]:
+    """Return the texts in a file that holds a server's answer in each line.
+
+    Raises:
+        SourceError: for a file that cannot be read or does not hold such answers; where log-probabilities are missing,
+            it names the option of a request that gives them.
+    """
+    answers: list[Answer] = []
+    first: Any = None
+    try:
+        with open_file(Path(path)) as file:
+            for record in json_values(file):
+                first = record if first is None else first
+                answers += _answers(record, {})
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+    except DAMAGE as error:
+        raise SourceError(
+            f"{path} does not hold a server's answers with log-probabilities, one JSON object in a line "
+            f"({type(error).__name__}: {first_line(error)})"
+        ) from error
+    if any(context is not None for answer in answers for context in answer.contexts):
+        return answers
+    if request := next((REQUESTS[key] for key in REQUESTS if _holds(first, key)), ""):
+        raise SourceError(f"{path} holds answers without the likeliest tokens{_empty(first)}: ask with {request}")
+    if _holds(first, "custom_id"):
+        raise SourceError(f"{path} holds the requests or the errors of a batch: give the file with its answers")
+    raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
+
+
+def _answers(record: Any, around: Mapping[str, Any]) -> Iterator[Answer]:
+    """Yield the texts in an answer, at any depth; ``around`` holds what stands beside the values that hold it."""
+    if isinstance(record, list):
+        for each in record:
+            yield from _answers(each, around)
+    if not isinstance(record, Mapping):
+        return
+    if "top_probs" in record or "tok_str" in record:
+        raise ValueError("it holds probabilities after sampling: ask with post_sampling_probs false")
+    prompt = record.get("input_token_logprobs")
+    if prompt and record.get("prompt_tokens", 0) > len(prompt):  # what it begins with is unknown
+        record = {key: value for key, value in record.items() if not key.startswith("input_")}
+    around = {**around, **{key: record[key] for key in (*BEFORE, *GENERATED) if isinstance(record.get(key), list)}}
+    read = set()
+    for form in FORMS:
+        rows = record.get(form.rows)
+        if isinstance(rows, list) and rows and all(_is_row(row, form) for row in rows):
+            yield _answer(record, form, rows, around)
+            read.add(form.rows)
+    for key, value in record.items():
+        if key not in read and isinstance(value, list | Mapping):
+            yield from _answers(value, around)
+
+
+def _is_row(row: Any, form: Form) -> bool:
+    if form.entries:
+        return isinstance(row, Mapping) and form.entries in row
+    if not isinstance(row, Mapping):
+        return row is None or isinstance(row, list)
+    if form.is_by_id:
+        return all(re.fullmatch(r"-?\d+", name) for name in row)
+    return all(value is None or isinstance(value, int | float) for value in row.values())
+
+
+def _answer(record: Mapping[str, Any], form: Form, rows: Sequence[Any], around: Mapping[str, Any]) -> Answer:
+    """Return a text from its rows."""
+    followed = record.get(form.followed) if form.followed else rows
+    followed = followed if isinstance(followed, list) and len(followed) == len(rows) else [None] * len(rows)
+    if isinstance(values := record.get("token_logprobs"), list):
+        followed = [{"token": token, "logprob": value} for token, value in zip(followed, values, strict=True)]
+    tokens = [None if each is None else _token(each) for each in followed]
+    likeliest = [row[form.entries] if form.entries else row for row in rows]
+    contexts = [
+        _context(row, each, form.is_by_id) if any(likeliest) else None
+        for row, each in zip(likeliest, tokens, strict=True)
+    ]
+    names = [each and each[0] for each in tokens], *(around.get(key) for key in GENERATED)
+    ids = next((each for each in names if _are_ids(each) and len(each) == len(rows)), None)
+    before = next(([_token(each)[0] for each in around[key]] for key in BEFORE if key in around), None)
+    is_whole = rows[0] is None  # nothing is before the first token
+    return Answer([] if is_whole else before if _are_ids(before) else None, contexts, ids)
+
+
+def _are_ids(values: Any) -> bool:
+    return isinstance(values, list) and len(values) > 0 and all(isinstance(each, int) for each in values)
+
+
+def _context(entries: Any, followed: tuple[int | str, float] | None, is_by_id: bool) -> Context | None:
+    """Return a context from its likeliest tokens and the one that followed.
+
+    The smallest number does not bound the others if it is that of the token that followed, which servers add to the
+    likeliest ones, or put in the place of one of them.
+    """
+    pairs, ranks = [], []
+    if isinstance(entries, Mapping):  # by id or text
+        for name, each in entries.items():
+            value = each if isinstance(each, Mapping) else {"logprob": each}
+            pairs.append(_token({**value, "id" if is_by_id else "token": name}))
+            ranks.append(value.get("rank"))
+    elif entries:
+        pairs = [_token(each) for each in entries]
+    if not pairs and (followed is None or not math.isfinite(followed[1])):
+        return None
+    log_probs: dict[int | str, float] = {}
+    for name, value in pairs:
+        log_probs[name] = math.nan if name in log_probs else value
+    values = sorted(value for _, value in pairs)
+    if followed is not None and math.isfinite(followed[1]):
+        token, value = followed
+        before = log_probs.setdefault(token, value)
+        if isinstance(token, str) and value > LEAST and not math.isclose(before, value, rel_tol=1e-5, abs_tol=1e-5):
+            log_probs[token] = math.nan
+    if ranks and all(isinstance(rank, int) for rank in ranks):
+        count = sum(rank == number for number, rank in enumerate(sorted(ranks), 1))
+        values = [value for (_, value), rank in zip(pairs, ranks, strict=True) if rank <= count]
+    elif values and (followed is None or (followed[0] in dict(pairs) and not log_probs[followed[0]] > values[0])):
+        del values[0]
+    shared = [
+        value for name, value in (*pairs, *([followed] if followed else [])) if math.isnan(log_probs.get(name, 0.0))
+    ]
+    return Context(log_probs, max(lowest(values), *shared, LEAST), followed and followed[0])
+
+
+def lowest(values: Iterable[float]) -> float:
+    """Return the smallest log-probability of a token, which is the most that a less likely one can have."""
+    return min((value for value in values if value > LEAST), default=0.0)
+
+
+def _token(each: Any) -> tuple[int | str, float]:
+    """Return a token's id if the server gives it, otherwise its text, and its log-probability, NaN if it is unknown.
+
+    The text is that of its bytes, if they are there: it may end within a character.
+    """
+    if isinstance(each, int):
+        return each, math.nan
+    if isinstance(each, list):
+        each = dict(zip(("logprob", "id", "token"), each, strict=False))
+    elif not isinstance(each, Mapping):
+        each = {"token": each}
+    found = next((each[key] for key in IDS if each.get(key) is not None), None)
+    text = str(next((each[key] for key in TEXTS if each.get(key) is not None), ""))
+    if found is None and text.startswith(ID):
+        found = text.removeprefix(ID)
+    if found is None and each.get("bytes"):
+        text = bytes(each["bytes"]).decode(errors="surrogateescape")
+    value = next((each[key] for key in VALUES if key in each), math.nan)
+    return text if found is None else int(found), -math.inf if value is None else float(value)
+
+
+def _holds(record: Any, key: str) -> bool:
+    """Return whether an answer has a key at any depth that is not an empty value or a list of texts."""
+    if isinstance(record, list):
+        return any(_holds(each, key) for each in record)
+    if not isinstance(record, Mapping):
+        return False
+    value = record.get(key)
+    is_part = key in record and not (isinstance(value, list) and value and not isinstance(value[0], Mapping))
+    return is_part or any(_holds(each, key) for each in record.values())
+
+
+def _empty(record: Any, place: str = "") -> str:
+    """Return what of an answer is empty where log-probabilities would be, such as ``(choices.0.logprobs is null)``."""
+    keys = {"details", "logprobs", *(form.rows for form in FORMS), *(form.entries for form in FORMS)} - {"content"}
+    parts = enumerate(record) if isinstance(record, list) else record.items() if isinstance(record, Mapping) else ()
+    for key, value in parts:
+        where = f"{place}{key}"
+        if key in keys and not value:
+            return f" ({where} is {'null' if value is None else 'empty'})"
+        if found := _empty(value, f"{where}."):
+            return found
+    return ""
