@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -19,7 +22,7 @@ from softmax_bottleneck import compare, kld, rank
 from softmax_bottleneck.errors import MatrixError, SourceError
 from softmax_bottleneck.measure.divergences import Rows
 from softmax_bottleneck.measure.intervals import interval_divergences
-from softmax_bottleneck.sources import Part
+from softmax_bottleneck.sources import Part, open_source
 
 Matrix = NDArray[np.float64]
 Write = Callable[..., Path]
@@ -143,6 +146,8 @@ def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
         (lambda data: data[:17], "is truncated or damaged"),
         (lambda data: b"GGUF" + data, "does not begin with _logits_"),
         (lambda data: data[:8] + b"\xff" * 4 + data[12:], "is truncated or damaged"),
+        (lambda data: data[:391], "has 391 bytes, and 12 chunks of 8 tokens need 22,436"),  # within a token
+        (lambda data: data[:12] + b"\xfe\xff\xff\x7f" + data[16:], "is truncated or damaged"),
         (lambda data: data[:20] + b"\xfd\xff\xff\xff" + data[24:], "it holds token -3, and has"),
         (lambda data: data[:20] + b"\xff\xff\xff\x00" + data[24:], "it holds token 16,777,215, and has"),
     ],
@@ -153,6 +158,37 @@ def test_a_damaged_file_is_named(damage: Any, message: str, models: Any, write_k
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(SourceError, match=message):
         compare(str(file), Q, kind="logits")
+
+
+@pytest.mark.parametrize(("scale", "q"), [(0.0, None), (1e-45, None), (1e30, None), (None, 7), (None, 65535)])
+def test_a_damaged_row_does_not_sum_to_1(scale: float | None, q: int | None, models: Any, write_kld: Write) -> None:
+    P, Q, tokens = models
+    file = write_kld(P, tokens)
+    data, start = bytearray(file.read_bytes()), 20 + 4 * tokens.size + 2 * (8 + 2 * 302)
+    if scale is not None:
+        data[start : start + 4] = np.float32(scale).tobytes()
+    if q is not None:
+        data[start + 8 : start + 8 + 2 * 302] = np.full(302, q, "<u2").tobytes()
+    file.write_bytes(data)
+    for measure in (rank, lambda name: compare(name, Q, kind="logits")):
+        with pytest.raises(MatrixError, match="the probabilities of row 2 sum to"):
+            measure(str(file))
+
+
+def test_a_file_that_becomes_shorter(models: Any, write_kld: Write) -> None:
+    P, _, tokens = models
+    file = write_kld(P, tokens)
+    source = open_source(str(file))
+    file.write_bytes(file.read_bytes()[:-700])
+    for _ in range(2):
+        with pytest.raises(SourceError, match="became shorter while it was read"):
+            rank(source)
+        file.unlink(missing_ok=True)
+
+
+def test_uniform_rows(write_kld: Write) -> None:
+    report = rank(written(np.zeros((20, 31)), write_kld))
+    assert report.rank_centered.value == 0
 
 
 def of_rank(d: int, contexts: int, spread: float, *, vocab: int = 301) -> Matrix:
@@ -198,3 +234,52 @@ def test_logits_that_were_rounded_before(write_kld: Write) -> None:
     assert report.rank_centered.value <= 20
     assert block["rank_if_exact"] > 100
     assert "that may hold noise" in report.verdict.sentence
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_replaced_a_log_probability_proves_no_rank(seed: int, tmp_path: Path) -> None:
+    """Masks and floors, texts of two tokens, and roundings, before or after the likeliest are chosen."""
+    rng = np.random.default_rng(seed)
+    d, vocab, contexts = (int(rng.integers(*ends)) for ends in ((2, 21), (26, 200), (26, 150)))
+    k = int(min(vocab, rng.integers(2, 201)))
+    hidden = rng.standard_normal((contexts, d)) * np.arange(1, d + 1.0) ** -rng.choice([0, 0.7, 1.4])
+    logits = hidden @ rng.standard_normal((d, vocab)) * rng.choice([0.5, 1, 3]) / math.sqrt(d)
+    rounding = rng.choice(["no", "bfloat16", "float16", "decimals", "stored"])
+    if rounding in ("bfloat16", "float16"):
+        logits = torch.from_numpy(logits).to(getattr(torch, rounding)).double().numpy()
+    P = normalized(logits)
+    P = P.round(3) if rounding == "decimals" else P.astype("f2").astype(float) if rounding == "stored" else P
+    mask = rng.choice([-100, -9999, -50, -23.02585, -np.inf])
+    shown = np.where(rng.random(P.shape) < rng.choice([0, 0.005, 0.02, 0.2]), mask, P)
+    order = np.argsort(-(shown if rng.random() < 0.5 else P), 1, kind="stable")[:, :k]
+    groups = int(rng.choice([0, 0, 1, 4])) if k == vocab else 0  # so that both tokens of a text are shown together
+    names = [f"g{each % groups}" if each < 2 * groups else f"t{each}" for each in range(vocab)]
+    by_id = not groups and rng.random() < 0.5
+    lines = []
+    for row, tokens in zip(shown, order.tolist(), strict=True):
+        top = [{"token": names[each], "logprob": row[each], **({"id": each} if by_id else {})} for each in tokens]
+        lines.append(json.dumps({"logprobs": {"content": [{**top[0], "top_logprobs": top}]}}) + "\n")
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(lines), encoding="utf-8")
+    try:
+        report = rank(str(path))
+    except MatrixError:
+        return  # no block
+    assert report.rank.value <= d
+    assert report.rank_centered.value <= d
+    assert ("if no two tokens have one text" in str(report.rank)) == (not by_id)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_logits_in_16_bits_prove_no_rank_of_their_own(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    logits = (rng.standard_normal((26, 19)) * np.arange(1, 20.0) ** -1.4) @ rng.standard_normal((19, 47))
+    P = normalized(logits.astype("f2").astype(float))
+    path = tmp_path / "set.parquet"
+    columns = {"token_ids": [[*range(47)]] * 26, "log_probs": P.tolist()}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    report = rank(str(path))
+    (block,) = (finding.values for finding in report.findings)
+    assert report.rank.value <= 19 < block["rank_if_exact"]
+    assert report.columns()["rank"] == f"≥ {report.rank.value}"
+    assert f"rank ≥ {block['rank_if_exact']} if the logits were never rounded" in report.verdict.sentence

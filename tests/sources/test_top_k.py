@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
 from softmax_bottleneck import compare, rank
-from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.errors import CorpusError, SourceError
 from softmax_bottleneck.language_models.text import Text
 from softmax_bottleneck.sources import TopK, open_source
 
@@ -366,6 +366,29 @@ def _answer(token: str, value: Any) -> str:
     ("line", "message"),
     [
         ('{"text": "a line"}', "is a text, not a model: name a model, and give the text with data"),
+        (
+            '{"choices": [{"message": {"content": "x"}, "logprobs": null}]}',
+            r"choices.0.logprobs is null\): ask with logprobs",
+        ),
+        (
+            '{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": []}]}}]}',
+            r"choices.0.logprobs.content.0.top_logprobs is empty\): ask with logprobs=true and top_logprobs=20",
+        ),
+        (
+            '{"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": null}}]}',
+            r"choices.0.logprobs.top_logprobs is null\): ask with .* logprobs=5 of completions",
+        ),
+        ('{"text": "a", "meta_info": {"id": "1"}}', "ask with return_logprob=true and top_logprobs_num=20 of SGLang"),
+        ('{"generated_text": "a", "details": null}', r"\(details is null\): ask with details=true and top_n_tokens=5"),
+        ('{"generated_text": "a"}', "ask with details=true and top_n_tokens=5 of text-generation-inference"),
+        ('{"content": "a", "generation_settings": {"n_probs": 0}}', "ask with n_probs=20 of llama.cpp"),
+        ('{"output": [], "incomplete_details": null}', r"message.output_text.logprobs'\] and top_logprobs=20"),
+        ('{"candidates": [{"content": {}}]}', "ask with responseLogprobs=true and logprobs=20 of Gemini"),
+        ('{"response": "a", "eval_count": 3}', "ask with logprobs=true and top_logprobs=20 of Ollama"),
+        ('{"prompt": "a", "prompt_logprobs": null, "outputs": [{"logprobs": null}]}', "ask with logprobs=20 or prompt"),
+        ('{"custom_id": "a", "method": "POST", "body": {"top_logprobs": 20}}', "holds the requests or the errors of a"),
+        ('{"question": "a", "choices": ["b", "c"]}', "is a text, not a model"),
+        ('{"instruction": "a", "output": "b"}', "is a text, not a model"),
         ("not JSON", "does not hold a server's answers with log-probabilities, one JSON object in a line"),
         (_answer("-3", -1.0), "names token -3: ids are from 0"),
         (_answer("1000000000000", -1.0), "names token 1,000,000,000,000: ids are from 0 to 16,777,215"),
@@ -383,3 +406,102 @@ def test_other_lines_are_named(line: str, message: str, tmp_path: Path) -> None:
     path.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(SourceError, match=message):
         open_source(str(path))
+
+
+def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softmax_bottleneck.core.json_file.LARGEST", 1000)
+    path = write(tmp_path / "answers.jsonl", [{"text": "a" * 2000}])
+    with pytest.raises(SourceError, match="line 1: it has more than 1,000 bytes"):
+        rank(path)
+    with pytest.raises(CorpusError, match="it has more than 1,000 bytes"):
+        rank(MODEL, data=path)
+
+
+def model_log_probs(ids: list[int]) -> Matrix:
+    model = AutoModelForCausalLM.from_pretrained(LLAMA_CPP, gguf_file="model.gguf").double()
+    with torch.no_grad():
+        return np.asarray(model(torch.tensor([ids])).logits[0].log_softmax(-1).numpy())
+
+
+@pytest.mark.parametrize("form", ["prompt", "request_outputs", "sglang", "text_generation_inference", "chat"])
+def test_a_model_reads_the_tokens_of_answers(form: str, tmp_path: Path) -> None:
+    """Log-probabilities of each token after the first of one text; a chat names the likeliest ones by their text."""
+    targets = [*PROMPT[1:], 71, 5, 9, 30]
+    P = model_log_probs([0, *targets])[:-1]
+    if form == "chat":
+        tokenizer = open_source(MODEL, data=[0, *targets]).text
+        assert tokenizer is not None
+        spelled = tokenizer.spelled([*range(151)])
+
+        def token(row: Matrix, each: int) -> Any:
+            return {"token": spelled[each], "bytes": [*spelled[each].encode()], "logprob": row[each]}
+
+        tokens = [
+            {**token(row, each), "top_logprobs": [token(row, i) for i in top(row)]}
+            for row, each in zip(P, targets, strict=True)
+        ]
+        choice = {"index": 0, "logprobs": {"content": tokens}, "token_ids": targets}
+        records = [{"object": "chat.completion", "prompt_token_ids": [0], "choices": [choice]}]
+    else:
+        records = FORMS[form](P, targets)
+    path = write(tmp_path / "answers.jsonl", records)
+    comparison = compare(path, MODEL)
+    assert comparison.contexts == len(targets)
+    found = comparison.statistics
+    assert found["kl"].value - found["kl"].roundoff <= 1e-9
+    assert found["coverage"].value > 0.2
+    assert found["perplexity"].value == pytest.approx(math.exp(-P[np.arange(len(P)), targets].mean()), rel=1e-4)
+
+
+def test_a_model_cannot_read_tokens_that_are_not_there(recorded: str) -> None:
+    with pytest.raises(SourceError, match="does not hold the ids of all tokens before its contexts, so a model cannot"):
+        compare(recorded, MODEL)
+
+
+@pytest.mark.parametrize("listed", ["kept", "all"])
+@pytest.mark.parametrize("cut", ["top_p", "min_p"])
+def test_a_truncated_distribution_is_refused(cut: str, listed: str, tmp_path: Path) -> None:
+    P, Q, _ = models()
+    p = np.exp(P)
+    order = np.sort(p, 1)[:, ::-1]
+    last = (np.cumsum(order, 1) < 0.7).sum(1) if cut == "top_p" else (order > 0.2 * order[:, :1]).sum(1) - 1
+    kept = p >= order[np.arange(T), np.minimum(last, K - 1)][:, None]
+    cut_off = np.where(kept, p, 0.0)
+    with np.errstate(divide="ignore"):
+        R = np.log(cut_off / cut_off.sum(1, keepdims=True))
+    rows = [[i for i in top(row) if listed == "all" or row[i] > -math.inf] for row in R]
+    records = [[[row[i], i, None] for i in ids] for row, ids in zip(R, rows, strict=True)]
+    meta = {"output_top_logprobs": records, "output_token_logprobs": [each[0] for each in records]}
+    path = write(tmp_path / "answers.jsonl", [{"meta_info": meta}])
+    with pytest.raises(
+        SourceError, match=r"holds truncated distributions: in \d+ of 30 contexts the probabilities shown"
+    ):
+        compare(path, Q)
+
+
+def test_a_distillation_set_of_sequences(tmp_path: Path) -> None:
+    P, _, _ = models()
+    ids, values = [top(row) for row in P], [row[top(row)].tolist() for row in P]
+    path = tmp_path / "set.parquet"
+    truth = None
+    for columns in (
+        {"token_ids": ids, "log_probs": values},
+        {"top_ids": ids, "teacher_logprobs": values, "text": ["x"] * T},
+        {"input_ids": [[1, 2], [3]], "top_ids": [ids[:20], ids[20:]], "top_logprobs": [values[:20], values[20:]]},
+    ):
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        (part,) = open_source(str(path)).parts()
+        truth = part if truth is None else truth
+        assert np.array_equal(part.log_probs, truth.log_probs)
+        assert np.array_equal(part.seen, truth.seen)
+    for names, message in (
+        (
+            ["ids", "log_probs", "entropies"],
+            "several list columns: ids may be ids, and .* log_probs or entropies; name",
+        ),
+        (["token_ids", "log_probs", "log_probs"], "does not hold a list of token_ids"),
+    ):
+        table = pyarrow.Table.from_arrays([pyarrow.array(each) for each in (ids, values, values)], names=names)
+        pyarrow.parquet.write_table(table, path)
+        with pytest.raises(SourceError, match=message):
+            rank(str(path))
