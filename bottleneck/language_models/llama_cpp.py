@@ -73,7 +73,8 @@ class KldFile:
     def rows(self, rows: range) -> tuple[NDArray[np.uint16], NDArray[np.float64], NDArray[np.float64]]:
         """Return q, (n, M), and scale and least, (n, 1) each, of consecutive contexts."""
         offset = self._start + rows.start * self._row.itemsize
-        read = np.fromfile(self.path, self._row, len(rows), offset=offset) if self.path.is_file() else ()
+        count = len(rows) if self.path.is_file() else 0
+        read = np.fromfile(self.path, self._row, count, offset=offset) if count else np.empty(0, self._row)
         if len(read) < len(rows):
             raise SourceError(f"{self.path} became shorter while it was read: wait until it is written")
         scale, least = (read[name].astype(np.float64)[:, None] for name in ("scale", "least"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +62,8 @@ REQUESTS = {
     "choices": "logprobs=true and top_logprobs=20 of chat completions, or logprobs=5 of completions",
 }
 """What a request asks for the likeliest tokens with, by a key of the server's answers."""
+EMPTY = {"details", "logprobs", "top_logprobs", *(form.rows for form in FORMS if form.rows != "content")}
+"""Keys whose values are null or empty where a request did not ask for log-probabilities."""
 LEAST = -100.0
 """A log-probability that is not larger stands for a masked or missing token: OpenAI has −100 and −9999."""
 
@@ -110,11 +113,23 @@ def read_answers(path: str) -> list[Answer]:
         ) from error
     if any(context is not None for answer in answers for context in answer.contexts):
         return answers
-    if request := next((REQUESTS[key] for key in REQUESTS if _holds(first, key)), ""):
-        raise SourceError(f"{path} holds answers without the likeliest tokens{_empty(first)}: ask with {request}")
-    if _holds(first, "custom_id"):
+    places = [*_places(first)]
+    keys = {key for _, key, value in places if not (isinstance(value, list) and value and isinstance(value[0], str))}
+    if request := next((REQUESTS[key] for key in REQUESTS if key in keys), ""):
+        empty = (f" ({place} is {'null' if each is None else 'empty'})" for place, key, each in places
+                 if key in EMPTY and not each)  # fmt: skip
+        raise SourceError(f"{path} holds answers without the likeliest tokens{next(empty, '')}: ask with {request}")
+    if "custom_id" in keys:
         raise SourceError(f"{path} holds the requests or the errors of a batch: give the file with its answers")
     raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
+
+
+def _places(record: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the place, the key and the value of everything in an answer."""
+    for key, value in enumerate(record) if isinstance(record, list) else dict.items(record or {}):
+        yield f"{place}{key}", key, value
+        if isinstance(value, list | dict):
+            yield from _places(value, f"{place}{key}.")
 
 
 def _answers(record: Any, around: Mapping[str, Any]) -> Iterator[Answer]:
@@ -163,9 +178,9 @@ def _answer(record: Mapping[str, Any], form: Form, rows: Sequence[Any], around: 
         _context(row, each, form.is_by_id) if any(likeliest) else None
         for row, each in zip(likeliest, tokens, strict=True)
     ]
-    names = [each and each[0] for each in tokens], *(around.get(key) for key in GENERATED)
+    names: list[Any] = [[each and each[0] for each in tokens], *(around.get(key) for key in GENERATED)]
     ids = next((each for each in names if _are_ids(each) and len(each) == len(rows)), None)
-    before = next(([_token(each)[0] for each in around[key]] for key in BEFORE if key in around), None)
+    before: Any = next(([_token(each)[0] for each in around[key]] for key in BEFORE if key in around), None)
     is_whole = rows[0] is None  # nothing is before the first token
     return Answer([] if is_whole else before if _are_ids(before) else None, contexts, ids)
 
@@ -180,34 +195,26 @@ def _context(entries: Any, followed: tuple[int | str, float] | None, is_by_id: b
     The smallest number does not bound the others if it is that of the token that followed, which servers add to the
     likeliest ones, or put in the place of one of them.
     """
-    pairs, ranks = [], []
-    if isinstance(entries, Mapping):  # by id or text
-        for name, each in entries.items():
-            value = each if isinstance(each, Mapping) else {"logprob": each}
-            pairs.append(_token({**value, "id" if is_by_id else "token": name}))
-            ranks.append(value.get("rank"))
-    elif entries:
-        pairs = [_token(each) for each in entries]
-    if not pairs and (followed is None or not math.isfinite(followed[1])):
-        return None
+    if isinstance(entries, Mapping):
+        key = "id" if is_by_id else "token"
+        values = ((name, each if isinstance(each, Mapping) else {"logprob": each}) for name, each in entries.items())
+        entries = [{**each, key: name} for name, each in values]
+    pairs = [_token(each) for each in entries or ()]
+    lowest_pair = min(pairs, key=itemgetter(1), default=None)
+    others = [each for each in pairs if each is not lowest_pair or (followed and each[0] != followed[0])]
+    ceiling = lowest(value for _, value in others)
+    if followed and math.isfinite(followed[1]):
+        token, value = followed
+        again = [each for name, each in pairs if name == token]
+        # An id has one number; that of a text may be another token's.
+        is_shown = again and (isinstance(token, int) or value <= LEAST or math.isclose(again[0], value, rel_tol=1e-5))
+        pairs += [] if is_shown else [followed]
     log_probs: dict[int | str, float] = {}
     for name, value in pairs:
+        if name in log_probs:
+            ceiling = max(ceiling, value, log_probs[name])
         log_probs[name] = math.nan if name in log_probs else value
-    values = sorted(value for _, value in pairs)
-    if followed is not None and math.isfinite(followed[1]):
-        token, value = followed
-        before = log_probs.setdefault(token, value)
-        if isinstance(token, str) and value > LEAST and not math.isclose(before, value, rel_tol=1e-5, abs_tol=1e-5):
-            log_probs[token] = math.nan
-    if ranks and all(isinstance(rank, int) for rank in ranks):
-        count = sum(rank == number for number, rank in enumerate(sorted(ranks), 1))
-        values = [value for (_, value), rank in zip(pairs, ranks, strict=True) if rank <= count]
-    elif values and (followed is None or (followed[0] in dict(pairs) and not log_probs[followed[0]] > values[0])):
-        del values[0]
-    shared = [
-        value for name, value in (*pairs, *([followed] if followed else [])) if math.isnan(log_probs.get(name, 0.0))
-    ]
-    return Context(log_probs, max(lowest(values), *shared, LEAST), followed and followed[0])
+    return Context(log_probs, ceiling, followed and followed[0]) if pairs else None
 
 
 def lowest(values: Iterable[float]) -> float:
@@ -234,27 +241,3 @@ def _token(each: Any) -> tuple[int | str, float]:
         text = bytes(each["bytes"]).decode(errors="surrogateescape")
     value = next((each[key] for key in VALUES if key in each), math.nan)
     return text if found is None else int(found), -math.inf if value is None else float(value)
-
-
-def _holds(record: Any, key: str) -> bool:
-    """Return whether an answer has a key at any depth that is not an empty value or a list of texts."""
-    if isinstance(record, list):
-        return any(_holds(each, key) for each in record)
-    if not isinstance(record, Mapping):
-        return False
-    value = record.get(key)
-    is_part = key in record and not (isinstance(value, list) and value and not isinstance(value[0], Mapping))
-    return is_part or any(_holds(each, key) for each in record.values())
-
-
-def _empty(record: Any, place: str = "") -> str:
-    """Return what of an answer is empty where log-probabilities would be, such as ``(choices.0.logprobs is null)``."""
-    keys = {"details", "logprobs", *(form.rows for form in FORMS), *(form.entries for form in FORMS)} - {"content"}
-    parts = enumerate(record) if isinstance(record, list) else record.items() if isinstance(record, Mapping) else ()
-    for key, value in parts:
-        where = f"{place}{key}"
-        if key in keys and not value:
-            return f" ({where} is {'null' if value is None else 'empty'})"
-        if found := _empty(value, f"{where}."):
-            return found
-    return ""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -62,9 +66,16 @@ class TopK(PartialSource):
         self._names = [*numbers]
         self._columns = np.array([numbers[name] for name in names], np.int64)
         self._values = np.array([value for context in contexts for value in context.log_probs.values()], np.float64)
-        self._rows = np.repeat(np.arange(len(contexts)), [len(context.log_probs) for context in contexts])
+        self._rows: NDArray[np.int64] = np.repeat(
+            np.arange(len(contexts)), [len(context.log_probs) for context in contexts]
+        )
         self._ceilings = np.array([context.ceiling for context in contexts])
-        self._followed = [context.target for context in contexts]
+        self._followed = [
+            context.target if answer.ids is None else answer.ids[place]
+            for answer in answers
+            for place, context in enumerate(answer.contexts)
+            if context is not None
+        ]
         self.description = {"path": path, "kind": "top-k", "head": None, "corpus": None, "split": None}
         self.shape = (len(contexts), len(numbers))
         self._leave_out_unclear()
@@ -79,7 +90,9 @@ class TopK(PartialSource):
         self._listed, self._is_whole = self._sums()
         likeliest = np.full(len(contexts), -np.inf)
         np.maximum.at(likeliest, self._rows, self._values)
-        different = {frozenset(context.log_probs.items()): row for row, context in enumerate(contexts)}
+        # A context that is repeated, as the beginnings of texts are, repeats all its numbers, up to roundoff.
+        two = (nlargest(2, context.log_probs.items(), itemgetter(1)) for context in contexts)
+        different = {(*(token for token, _ in each), round(each[0][1], 3)): row for row, each in enumerate(two) if each}
         replaced = stand_ins(self._values[np.isin(self._rows, [*different.values()])])
         self._leave_out(np.isin(self._values, replaced) & (self._values < likeliest[self._rows]))
         self.has_ids = not any(isinstance(self._names[number], str) for number in np.unique(self._columns))
@@ -102,7 +115,8 @@ class TopK(PartialSource):
         """Make entries unseen, so that any other token may be as likely."""
         more, self._ceilings = entries & (self._values > LEAST), self._ceilings.copy()
         np.maximum.at(self._ceilings, self._rows[more], self._values[more])
-        self._rows, self._columns, self._values = (each[~entries] for each in (self._rows, self._columns, self._values))
+        rest = ~entries
+        self._rows, self._columns, self._values = self._rows[rest], self._columns[rest], self._values[rest]
 
     def _number(self, ids: Mapping[str, int]) -> None:
         """Make ids the columns, given those of texts; leave out tokens whose id is not known."""
@@ -239,7 +253,7 @@ def stand_ins(values: NDArray[np.float64]) -> NDArray[np.float64]:
         first, last = np.maximum(place - NEIGHBOURS, 0), np.minimum(place + NEIGHBOURS + 1, len(numbers))
         mean = (total[last] - total[first] - usual) / np.maximum(last - first - 1, 1)
         around = np.pad(usual, 2, constant_values=1)
-        near = np.max([around[shift : shift + len(numbers)] for shift in (0, 1, 3, 4)], 0)
+        near = np.sort([around[shift : shift + len(numbers)] for shift in (0, 1, 3, 4)], 0)[-2]
         expected = np.maximum(np.maximum(mean, near), 1)
         more = counts > expected + STEADY * np.sqrt(expected - 1) + 0.5
         if not (more & ~replaced).any():
@@ -270,6 +284,9 @@ def _parquet(path: str) -> TopK:
 
 COLUMNS = "token_ids", "log_probs"
 """List columns of a distillation set, whose names are others where it has only one pair of them."""
+LISTS = re.compile(r"((?:(?:large_|fixed_size_)?list<\w+: )+)(u?int\d+|halffloat|float|double)(?: not null)?(?:>.*)+")
+FLOATS = "halffloat", "float", "double"
+"""Types of columns with a list, or a list of lists, in a row, as Arrow writes them."""
 
 
 def _columns(path: str) -> Sequence[str]:
@@ -279,22 +296,15 @@ def _columns(path: str) -> Sequence[str]:
         SourceError: if several columns may be meant.
     """
     import pyarrow.parquet
-    from pyarrow import types
 
     with open_file(Path(path)) as file:
         schema = pyarrow.parquet.read_schema(file)
     if set(COLUMNS) <= set(schema.names):
         return COLUMNS
-    found: dict[int, tuple[list[str], list[str]]] = {}
+    found: dict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for field in schema:
-        depth, kind = 0, field.type
-        while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            depth, kind = depth + 1, kind.value_type
-        if depth:
-            is_id, is_value = types.is_integer(kind), types.is_floating(kind)
-            ids, values = found.setdefault(depth, ([], []))
-            ids += [field.name] * is_id
-            values += [field.name] * is_value
+        if match := LISTS.fullmatch(str(field.type)):
+            found[match[1].count("list")][match[2] in FLOATS].append(field.name)
     pairs = {depth: pair for depth, pair in found.items() if all(pair)}
     if not pairs:
         return ()
