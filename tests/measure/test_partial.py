@@ -115,13 +115,13 @@ def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -
     assert found["same_top"].value == (p.argmax(1) == q.argmax(1)).mean()
     assert "reference_perplexity" not in found
     assert "reverse_kl" not in found
-    shown = dict(comparison.all_rows())
+    shown = dict(comparison.rows(details=True))
     low, high = (found["kl"].value + sign * found["kl"].roundoff for sign in (-1, 1))
     assert shown["KL(P‖Q), nats"].startswith(f"{low:.4g} to {high:.4g} ± ")
     far = np.where(P < 0, -900.0, P)  # whose probabilities are 0 in float64, and not their logarithms
     assert compare(str(file), far, kind="logits").statistics["kl_max"].value > 0.7
     same = compare(str(file), P, kind="logits")
-    assert dict(same.all_rows())["KL(P‖Q), nats"].startswith("0 to ")
+    assert dict(same.rows(details=True))["KL(P‖Q), nats"].startswith("0 to ")
 
 
 def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
@@ -205,7 +205,7 @@ def written(logits: Matrix, write_kld: Write, name: str = "reference.kld") -> st
 def test_a_rank_proved_from_a_block(contexts: int, spread: float, write_kld: Write) -> None:
     logits = of_rank(20, contexts, spread)
     report = rank(written(logits, write_kld))
-    (block,) = (finding.values for finding in report.findings)
+    block = report.to_dict()["block"]
     rank_centered = report.rank_centered
     assert (rank_centered.value, rank_centered.at_least, rank_centered.determinate) == (20, True, False)
     seen = logits > logits.max(1, keepdims=True) - 16
@@ -221,7 +221,7 @@ def test_a_rank_proved_from_a_block(contexts: int, spread: float, write_kld: Wri
 def test_a_block_that_is_too_small(write_kld: Write) -> None:
     report = rank(written(of_rank(20, 15, 1.0), write_kld))
     assert report.rank_centered.value == 15
-    assert "≥ 15, proved from a block of 15 × 301; the block is too small to show" in report.verdict.sentence
+    assert "≥ 15, proved from a block of 15 × 301; the block is too small to show" in report.verdict
     peaked = np.where(np.eye(301)[:30] > 0, 40.0, of_rank(20, 30, 1.0))  # nothing but one token is seen
     with pytest.raises(MatrixError, match="share three tokens whose probabilities are seen"):
         rank(written(peaked, write_kld, "peaked.kld"))
@@ -230,10 +230,10 @@ def test_a_block_that_is_too_small(write_kld: Write) -> None:
 def test_logits_that_were_rounded_before(write_kld: Write) -> None:
     logits = torch.from_numpy(of_rank(20, 120, 1.0)).bfloat16().double().numpy()
     report = rank(written(logits, write_kld))
-    (block,) = (finding.values for finding in report.findings)
+    block = report.to_dict()["block"]
     assert report.rank_centered.value <= 20
     assert block["rank_if_exact"] > 100
-    assert "that may hold noise" in report.verdict.sentence
+    assert "that may hold noise" in report.verdict
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -279,7 +279,7 @@ def test_logits_in_16_bits_prove_no_rank_of_their_own(seed: int, tmp_path: Path)
     columns = {"token_ids": [[*range(47)]] * 26, "log_probs": P.tolist()}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     report = rank(str(path))
-    (block,) = (finding.values for finding in report.findings)
+    block = report.to_dict()["block"]
     assert report.rank.value <= 19 < block["rank_if_exact"]
     assert report.columns()["rank"] == f"≥ {report.rank.value}"
-    assert f"rank ≥ {block['rank_if_exact']} if the logits were never rounded" in report.verdict.sentence
+    assert f"rank ≥ {block['rank_if_exact']} if the logits were never rounded" in report.verdict

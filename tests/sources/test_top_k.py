@@ -297,7 +297,7 @@ def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None
     record["token_logprobs"] = [next(iter(each.values())) for each in answers]
     path = write(tmp_path / "answers.jsonl", [{"choices": [{"logprobs": record}]}])
     report = rank(path)
-    assert report.verdict.sentence.startswith("rank ≥ 4 if no two tokens have one text, proved from a block of 60 × 20")
+    assert report.verdict.startswith("rank ≥ 4 if no two tokens have one text, proved from a block of 60 × 20; σ")
     assert report.columns()["rank"] == "≥ 4 if no two tokens have one text"
     assert report.to_dict()["rank"]["doubt"] == "if no two tokens have one text"
     with pytest.raises(SourceError, match="names tokens by their text, and a model's columns are ids: compare with"):
