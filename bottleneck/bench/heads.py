@@ -110,9 +110,9 @@ def _groups(only: Collection[str], device: str, shrink: int) -> list[Cases]:
 
 
 def _default_components(head: str) -> int:
-    """Return the default K of a head of another package, 1 for a head without components."""
+    """Return a head's default K, 1 for a head without components."""
     setting = heads.parameters(head).get("components")
-    return 1 if setting is None else int(setting.default)
+    return 1 if setting is None or not isinstance(setting.default, int) else setting.default
 
 
 def floor(*, head: str, contexts: int, size: int, vocab: int, components: int, **_: Any) -> float:
@@ -132,7 +132,7 @@ def _work(*, contexts: int, vocab: int, **case: Any) -> Work:
 def _step(
     *, head: str, contexts: int, size: int, vocab: int, components: int, plain: bool, device: str
 ) -> Callable[[], Tensor]:
-    settings = {"components": components} if "components" in heads.parameters(head) else {}
+    settings = {} if components == _default_components(head) else {"components": components}
     with torch.device(device):
         layer = heads.build(head, hidden_size=size, vocab_size=vocab, **settings)
         hidden = torch.randn(contexts, size, requires_grad=True)

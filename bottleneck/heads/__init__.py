@@ -1,8 +1,7 @@
-"""Output layers, one file a family, all exact in log space.
+"""Output layers, all exact in log space.
 
-To add one: write a final subclass of `Head` (or of `LogLinear`, `Pointwise` or `Mixture`) in a file of its own and
-enter it in ``REGISTRY``; the contract test then runs over it. Another package adds its own through an entry point. See
-docs/extending.md.
+To add one: write a final subclass of `Combination`, or of `Head` itself, and enter it in ``REGISTRY``; the contract
+test then runs over it. Another package adds its own through an entry point. See docs/extending.md.
 """
 
 from __future__ import annotations
@@ -13,12 +12,9 @@ from typing import Any
 from ..core import plugins
 from ..errors import ConfigurationError
 from .base import Head, ParameterSettings, RankBound
+from .combination import LMSPLIF, Combination, GeneralizedSigsoftmax, LMSNet, MoC, MoS, MoSPLIF, Sigsoftmax, Softmax
 from .doc import DOC
-from .lms_net import LMSNet
-from .log_linear import LogLinear, MoC, Softmax
 from .mixtape import Mixtape
-from .mixture import Mixture, MoS, MoSPLIF
-from .pointwise import LMSPLIF, GeneralizedSigsoftmax, Pointwise, Sigsoftmax
 from .scores import Factors, Scores
 
 REGISTRY: dict[str, type[Head]] = {
@@ -80,7 +76,7 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
 
 
 __all__ = [
-    "DOC", "LMSPLIF", "REGISTRY", "Factors", "GeneralizedSigsoftmax", "Head", "LMSNet", "LogLinear", "Mixtape",
-    "Mixture", "MoC", "MoS", "MoSPLIF", "ParameterSettings", "Pointwise", "RankBound", "Scores", "Sigsoftmax",
-    "Softmax", "build", "find", "parameters",
+    "DOC", "LMSPLIF", "REGISTRY", "Combination", "Factors", "GeneralizedSigsoftmax", "Head", "LMSNet", "Mixtape", "MoC",
+    "MoS", "MoSPLIF", "ParameterSettings", "RankBound", "Scores", "Sigsoftmax", "Softmax", "build", "find",
+    "parameters",
 ]  # fmt: skip

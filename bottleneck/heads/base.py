@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import cleandoc, signature
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple, cast, get_args
 
 import torch
@@ -32,16 +31,6 @@ class RankBound:
     why: str
     """The reason, in one sentence."""
 
-    @classmethod
-    def of_softmax(cls, head: Head, why: str) -> RankBound:
-        """Return d + 1: d directions of the logits and the log-partition. A bias adds one, centring removes one."""
-        centered = head.embedding_size + (head.bias is not None)
-        return cls(centered + 1, centered, why)
-
-
-_ARGUMENT = re.compile(r"^(    (\w+): .*\n(?: {8}.*\n)*)", re.MULTILINE)
-_ARGUMENTS = re.compile(r"^Args:\n(?:    .*\n)*\n?|^(?=(?:Raises|References|Example):)|\Z", re.MULTILINE)
-
 
 class ParameterSettings(NamedTuple):
     """Optimizer settings of some of a head's parameters. All other parameters have the defaults below."""
@@ -60,9 +49,7 @@ class Head(nn.Module, ABC):
     because ``log(p + ε)`` is itself a nonlinearity that hides a low rank.
 
     The constructor names every setting as an argument, with its type and default, and keeps its value in the attribute
-    of the same name. Configuration files take names, types and defaults from there. A subclass describes only the
-    arguments that it adds; its documentation takes the others from its base classes and from the modules that it names
-    as ``class MoS(Mixture, parts=(ContextVectors,))``.
+    of the same name. Configuration files take names, types and defaults from there.
 
     Args:
         hidden_size: size of the hidden states that come in.
@@ -80,16 +67,11 @@ class Head(nn.Module, ABC):
     """Settings with which a new head is exactly the softmax of its embeddings and biases; ``None`` if it cannot be.
     They need hidden states of size d."""
 
-    def __init_subclass__(cls, *, parts: tuple[type, ...] = (), **keywords: Any) -> None:
-        """Check the types of arguments, and complete the section ``Args:`` of the class's documentation."""
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Check the types of arguments."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = typed(cls.__init__)  # type: ignore[method-assign]
-        if cls.__doc__:
-            texts = [cleandoc(each.__doc__) for each in (*parts, *reversed(cls.__mro__)) if each.__doc__]
-            described = {name: line for text in texts for line, name in _ARGUMENT.findall(text.partition("Args:\n")[2])}
-            lines = "".join(described[name] for name in signature(cls).parameters if name in described)
-            cls.__doc__ = _ARGUMENTS.sub(lambda _: f"Args:\n{lines}\n", texts[-1] + "\n", count=1)
 
     def __init__(
         self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, bias: bool = True
@@ -131,6 +113,11 @@ class Head(nn.Module, ABC):
         contexts = hidden.unsqueeze(-2) if self.contexts is None else self.contexts(hidden)
         log_prior = None if self.mixture is None else self.mixture(hidden)
         return Scores((Factors(contexts, self.weight, self.bias),), log_prior, self.function)
+
+    @property
+    def has_linear_logits(self) -> bool:
+        """Whether every token has one logit, linear in one context vector, and its probability increases with it."""
+        return False
 
     @property
     @abstractmethod

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from ..core.checks import check_dropout, check_positive, shown
 from ..errors import ConfigurationError
+from .base import Head
+from .combination import Combination
 from .layers import ContextVectors, MixtureWeights, locked_dropout
-from .mixture import Mixture
 
 COMPONENTS = (15, 5)
 """Components from the last layer and from the one below it, as in the commands of the authors' published code."""
 
 
 @final
-class DOC(Mixture, parts=(ContextVectors,)):
+class DOC(Combination):
     r"""A mixture of softmaxes over context vectors of several layers' hidden states.
 
     .. math:: P(x | c) = \sum_j π_{c,j} \mathrm{softmax}_x(h_{c,j}·w_x + b_x),
@@ -32,10 +33,14 @@ class DOC(Mixture, parts=(ContextVectors,)):
 
     Args:
         hidden_size: size of the hidden states that come in, the sum over all layers.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
         layer_sizes: size of each layer whose hidden states come in, the first layer first; ``None`` for one layer.
         components: number of components from each layer, the last layer first; layers not named give none. ``None``
             takes 15 from the last layer and 5 from the one below it, if there is one.
+        context_dropout: probability of dropping an entry of all context vectors in training; 0 drops none.
         prior_penalty: weight λ of `penalty`; 10⁻³ as in the authors' commands, and 0 leaves the penalty out.
+        bias: whether every token has a bias.
 
     Raises:
         ConfigurationError: for a size below one, or layers and components that do not fit together.
@@ -64,7 +69,7 @@ class DOC(Mixture, parts=(ContextVectors,)):
         prior_penalty: float = 1e-3,
         bias: bool = True,
     ) -> None:
-        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
+        Head.__init__(self, hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)  # fills its own slots
         check_dropout(context_dropout=context_dropout)
         self.layer_sizes = sizes = (hidden_size,) if layer_sizes is None else _counts("layer_sizes", layer_sizes)
         self.components, self.context_dropout, self.prior_penalty = components, context_dropout, prior_penalty

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.checks import check_dropout, check_positive
+from ..core.checks import check_dropout, check_positive, typed
 from ..errors import ConfigurationError
 from .scores import widest
 
@@ -17,12 +17,13 @@ class ContextVectors(nn.Module):
     """K context vectors of size d from one hidden state: ``h_k = tanh(W_k g + b_k)`` (Yang et al. 2018, §2.4).
 
     Args:
-        hidden_size: size of g.
-        embedding_size: d.
-        components: K, the number of context vectors; 15 as in the language models of Yang et al. 2018.
+        components: K, the number of context vectors, 15 in the language models of Yang et al. 2018; ``None`` for one
+            softmax.
         context_dropout: probability of dropping an entry of a context vector in training, the same entries at every
             step of a sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
-        residual: ``h_k = g + W_k g + b_k`` instead, where W_k and b_k start at 0, so that every h_k starts as g.
+        residual: whether context vectors are ``h_k = g + W_k g + b_k`` instead, where W_k and b_k start at 0. All
+            components then start as one softmax over the hidden states, which keeps a trained model's predictions; the
+            prior, which starts at random, gives them different gradients.
         context_rank: r, the size of a layer between g and all W_k, which makes them ``U_k V`` with one V
             (r, hidden_size); ``None`` for full rank.
 
@@ -31,6 +32,7 @@ class ContextVectors(nn.Module):
             context vectors of another size than the hidden states.
     """
 
+    @typed
     def __init__(
         self,
         hidden_size: int,
@@ -77,11 +79,6 @@ class MixtureWeights(nn.Module):
         """Map (…, hidden_size) to (…, K) in float32 or wider, each row's exponentials summing to one."""
         logits: Tensor = self.projection(hidden)
         return torch.log_softmax(logits, -1, dtype=widest(logits.dtype))
-
-
-def single_context(hidden_size: int, embedding_size: int) -> ContextVectors | None:
-    """Return the projection of a head with one context vector, or ``None`` when the sizes agree."""
-    return None if hidden_size == embedding_size else ContextVectors(hidden_size, embedding_size)
 
 
 def init_embeddings_(weight: Tensor) -> None:

@@ -1,20 +1,19 @@
-"""Linear-monotonic-softmax (LMS) with a small increasing network on the logits."""
+"""A small increasing network on the logits, the function of `LMSNet`."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.checks import check_positive
+from ..core.checks import check_positive, typed
 from ..core.devices import sum_type
 from ..errors import ConfigurationError
 from .base import ParameterSettings
 from .blocked import first_order
-from .pointwise import Pointwise
 
 PIECE = 1 << 15
 """Logits processed at a time on the CPU."""
@@ -38,6 +37,7 @@ class MonotonicNetwork(nn.Module):
         ConfigurationError: for fewer than one unit, or an interval that is not positive.
     """
 
+    @typed
     def __init__(self, *, hidden_units: int = 10, interval: float = 20.0) -> None:
         super().__init__()
         check_positive(hidden_units=hidden_units)
@@ -57,33 +57,6 @@ class MonotonicNetwork(nn.Module):
         """Apply f to each element."""
         result: Tensor = _SigmoidSum.apply(inputs, F.softplus(self.u), F.softplus(self.v), self.b)
         return result
-
-
-@final
-class LMSNet(Pointwise, parts=(MonotonicNetwork,)):
-    r"""Linear-monotonic-softmax with a `MonotonicNetwork`: :math:`P(x | c) ∝ \exp f(h_c·w_x + b_x)`.
-
-    References:
-        Ganea et al. 2019, eq. 12 and 14: the function of its synthetic experiments.
-
-    Example:
-        >>> LMSNet(hidden_size=4, vocab_size=10, hidden_units=3).rank_bound.raw is None
-        True
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        vocab_size: int,
-        *,
-        embedding_size: int | None = None,
-        hidden_units: int = 10,
-        interval: float = 20.0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
-        self.hidden_units, self.interval = hidden_units, interval
-        self.function = MonotonicNetwork(hidden_units=hidden_units, interval=interval)
 
 
 class _SigmoidSum(torch.autograd.Function):

@@ -28,9 +28,13 @@ class Mixtape(Head):
     Every token has its own gates; Yang et al. 2019 also share gates among rare tokens to save time, which is left out.
 
     Args:
+        hidden_size: size of the hidden states that come in.
+        vocab_size: M, the number of tokens.
+        embedding_size: d, the size of the output embeddings; ``None`` takes ``hidden_size``.
         components: K, the number of context vectors: a power of two, one for each leaf of the tree of gates (4 in Yang
             et al. 2019).
         gate_size: size of the gates' embeddings v; choose it much smaller than d to save time.
+        bias: whether every token has a bias.
 
     Raises:
         ConfigurationError: for a size below one, or components that are not a power of two.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.checks import check_positive
+from ..core.checks import check_positive, typed
 from ..core.devices import exact, exact_device
 from ..errors import ConfigurationError
 from .base import ParameterSettings
@@ -66,6 +66,7 @@ class PLIF(nn.Module):
         ConfigurationError: for a setting that is not positive (noise may be 0) or not finite, or more than 2²⁴ knots.
     """
 
+    @typed
     def __init__(
         self,
         *,

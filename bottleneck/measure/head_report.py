@@ -17,8 +17,6 @@ from ..core.options import LAYER, LayerOptions, Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import SourceError
 from ..heads import RankBound
-from ..heads.log_linear import LogLinear
-from ..heads.pointwise import Pointwise
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import output_weights
@@ -240,7 +238,7 @@ def argmaxable(
     check_above_zero(limit=limit)
     known: Any = {name: value for name, value in options.items() if name in LAYER}
     layer = output_weights(source, **known)
-    if not isinstance(layer.head, LogLinear | Pointwise):
+    if not layer.head.has_linear_logits:
         raise SourceError(
             f"{layer.source['path']} has a {layer.source['head']} head: the argmax of a mixture is not decided by one "
             "set of logits; give a model with a single softmax"

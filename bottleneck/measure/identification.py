@@ -13,7 +13,6 @@ from ..core.checks import typed
 from ..core.options import LayerOptions, Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError, SourceError
-from ..heads.log_linear import LogLinear
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Result, Results
@@ -145,7 +144,7 @@ def identify(
 def _identified(rows: Source, layer: OutputWeights) -> Identification:
     head, (_, M), d = layer.head, rows.shape, layer.weight.shape[1]
     name = layer.source["path"]
-    if not isinstance(head, LogLinear) or getattr(head, "soft_cap", None) is not None:
+    if not head.has_linear_logits or head.function is not None:
         raise SourceError(f"{name} is not a log-linear output layer: rows of a mixture or soft-capped logits span more")
     unrelated = float(np.sqrt(max(0.0, 1 - d / max(M - 1, 1))))
     about: dict[str, Any] = {"source": layer.source, "rows_from": dict(rows.description), "unrelated": unrelated}

@@ -18,8 +18,6 @@ from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
 from ..errors import SourceError
-from ..heads.log_linear import LogLinear
-from ..heads.pointwise import Pointwise
 from ..heads.scores import Scores
 from ..language_models import ModelOnText
 from ..results.base import Result
@@ -168,7 +166,7 @@ def need(
     started = time.monotonic()
     opened = open_source(source, **options)
     head = opened.head if isinstance(opened, ModelOnText) else None
-    if not isinstance(opened, ModelOnText) or not isinstance(head, LogLinear | Pointwise):
+    if not isinstance(opened, ModelOnText) or head is None or not head.has_linear_logits:
         raise SourceError(
             f"{opened.description['path']} does not show an output layer with one set of logits: give a model "
             "with a softmax, or its output layer with hidden states"

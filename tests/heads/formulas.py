@@ -33,7 +33,7 @@ def formula(name: str) -> Callable[[Any, Tensor], Tensor]:
 
 
 def softmax(head: Any, hidden: Tensor) -> Tensor:
-    return _normalized(torch.exp(_logits(head, hidden)))
+    return _mixture(head, hidden, torch.exp)
 
 
 def moc(head: Any, hidden: Tensor) -> Tensor:
@@ -41,36 +41,26 @@ def moc(head: Any, hidden: Tensor) -> Tensor:
     return _normalized(torch.exp(_logits_of(head, mixed)))
 
 
-def mos(head: Any, hidden: Tensor) -> Tensor:
-    softmaxes = [_normalized(torch.exp(_logits_of(head, context))) for context in _contexts(head, hidden)]
-    return sum(p * q for p, q in zip(_weights(head.mixture, hidden), softmaxes, strict=True))
-
-
 def sigsoftmax(head: Any, hidden: Tensor) -> Tensor:
-    logits = _logits(head, hidden)
-    return _normalized(torch.exp(logits) / (1 + torch.exp(-logits)))
+    return _mixture(head, hidden, lambda logits: torch.exp(logits) / (1 + torch.exp(-logits)))
 
 
 def gss(head: Any, hidden: Tensor) -> Tensor:
-    logits, c, k = _logits(head, hidden), head.c, head.k
-    return _normalized(torch.exp(logits) * (1 / (1 + torch.exp(c - logits))) ** (k - 1))
+    c, k = head.c, head.k
+    return _mixture(head, hidden, lambda logits: torch.exp(logits) * (1 / (1 + torch.exp(c - logits))) ** (k - 1))
 
 
 def lms_plif(head: Any, hidden: Tensor) -> Tensor:
-    return _normalized(torch.exp(_integrated(head, _logits(head, hidden))))
+    return _mixture(head, hidden, lambda logits: torch.exp(_integrated(head, logits)))
 
 
 def lms_net(head: Any, hidden: Tensor) -> Tensor:
     f = head.function
     u, v = torch.log(1 + torch.exp(f.u)), torch.log(1 + torch.exp(f.v))
-    units = 1 / (1 + torch.exp(-(_logits(head, hidden).unsqueeze(-1) * u + f.b)))
-    return _normalized(torch.exp(units @ v))
+    return _mixture(head, hidden, lambda logits: torch.exp(1 / (1 + torch.exp(-(logits.unsqueeze(-1) * u + f.b))) @ v))
 
 
-def mos_plif(head: Any, hidden: Tensor) -> Tensor:
-    bent = [_integrated(head, _logits_of(head, context)) for context in _contexts(head, hidden)]
-    pairs = zip(_weights(head.mixture, hidden), bent, strict=True)
-    return sum(p * _normalized(torch.exp(part)) for p, part in pairs)
+mos, mos_plif = softmax, lms_plif
 
 
 def doc(head: Any, hidden: Tensor) -> Tensor:
@@ -104,10 +94,11 @@ def _logits_of(head: Any, context: Tensor) -> Tensor:
     return logits if head.bias is None else logits + head.bias
 
 
-def _logits(head: Any, hidden: Tensor) -> Tensor:
-    """The logits of a head with one context vector."""
-    (context,) = _contexts(head, hidden)
-    return _logits_of(head, context)
+def _mixture(head: Any, hidden: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """The mixture of what the function makes of the components' logits, each normalized."""
+    parts = [_normalized(function(_logits_of(head, context))) for context in _contexts(head, hidden)]
+    weights = [1.0] if head.mixture is None else _weights(head.mixture, hidden)
+    return sum(p * part for p, part in zip(weights, parts, strict=True))
 
 
 def _contexts(head: Any, hidden: Tensor) -> list[Tensor]:

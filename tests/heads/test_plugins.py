@@ -16,10 +16,10 @@ from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 
 SOFTPLUS = """
-from softmax_bottleneck.heads import Pointwise
+from softmax_bottleneck.heads import Combination
 from torch import nn
 
-class SoftplusHead(Pointwise):
+class SoftplusHead(Combination):
     def __init__(
         self, hidden_size: int, vocab_size: int, *, embedding_size: int | None = None, beta: float = 1.0
     ) -> None:
