@@ -41,7 +41,7 @@ source = sb.open(run.path, contexts=1200)
 hidden = torch.cat(list(source.hidden(source.ranges())))  # what the LSTM gives for each context
 targets = torch.as_tensor(source.targets)
 with torch.no_grad():
-    H = source.head.context(hidden)  # the context vectors, projected to the embedding size
+    H = source.head.scores(hidden).linear.contexts  # the context vectors, projected to the embedding size
     logits = H @ source.head.weight.T + source.head.bias
 print(f"{len(H):,} contexts, d = {H.shape[1]}, {logits.shape[1]:,} tokens")
 
