@@ -12,24 +12,14 @@ from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_ran
 from .maximum_entropy import BestContextVector, best_context_vector
 from .multimode import Parallelograms, Separation, parallelograms, separation
 from .plif import PLIFApproximation, plif_approximation
-from .pointwise import (
-    FullRankWitness,
-    IncreasingBijection,
-    exact_rank,
-    full_rank_witness,
-    increasing_bijection,
-    power_rank_bound,
-    power_rank_example,
-    squared_ranks,
-)
+from .pointwise import exact_rank, power_rank_bound, power_rank_example
 from .power_law import PowerLaw, power_law
 from .support import ProvedSupport, discarded_by_top_p, provably_supported
 
 __all__ = [
-    "ArgmaxReport", "Attainable", "BestContextVector", "BestLogits", "Certificate", "FullRankWitness",
-    "IncreasingBijection", "MinimalRank", "PLIFApproximation", "Parallelograms", "PowerLaw", "ProvedSupport",
-    "Separation", "Verdict", "attainable", "best_context_vector", "best_logits", "discarded_by_top_p", "exact_rank",
-    "expressible", "frobenius_lower_bound", "full_rank_witness", "increasing_bijection", "is_member", "minimal_rank",
-    "parallelograms", "plif_approximation", "power_law", "power_rank_bound", "power_rank_example",
-    "provably_supported", "recommended_embedding_size", "row_shift", "separation", "squared_ranks", "unargmaxable",
+    "ArgmaxReport", "Attainable", "BestContextVector", "BestLogits", "Certificate", "MinimalRank", "PLIFApproximation",
+    "Parallelograms", "PowerLaw", "ProvedSupport", "Separation", "Verdict", "attainable", "best_context_vector",
+    "best_logits", "discarded_by_top_p", "exact_rank", "expressible", "frobenius_lower_bound", "is_member",
+    "minimal_rank", "parallelograms", "plif_approximation", "power_law", "power_rank_bound", "power_rank_example",
+    "provably_supported", "recommended_embedding_size", "row_shift", "separation", "unargmaxable",
 ]  # fmt: skip

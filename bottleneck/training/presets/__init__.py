@@ -23,7 +23,7 @@ from ...language_models.model import LanguageModel
 from ...results.published import expectation
 from ..config import RunConfig, merged, parse
 
-FILES = ("laptop", "papers", "fast", "text8", "one_billion", "switchboard")
+FILES = ("laptop", "papers", "fast", "afternoon", "text8", "one_billion", "switchboard")
 
 
 @dataclass(frozen=True, kw_only=True)
