@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_loss(runs: dict[str, Path]) -> None:
     (hidden,) = source.hidden([range(50)])
     targets = torch.from_numpy(source.targets)
     contexts = hidden.clone().requires_grad_()
-    logits = torch.nn.functional.linear(head.context(contexts), head.weight, head.bias)
+    logits = torch.nn.functional.linear(*head.scores(contexts).linear)
     (by_logits,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), logits)
     np.testing.assert_allclose(by_logits.numpy(), whole_gradient(source), atol=1e-12)
     assert gradient(source).norm == pytest.approx(float(by_logits.norm()), rel=1e-12)

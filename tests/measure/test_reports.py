@@ -119,7 +119,7 @@ def test_values_are_those_of_plain_formulas(run: Path) -> None:
         A = np.concatenate([block.log_probs for block in source.blocks()])
         with torch.no_grad():
             hidden = torch.cat(list(source.hidden(source.ranges())))
-            H = (source.head.context(hidden) if log_linear else hidden).double().numpy()
+            H = (source.head.scores(hidden).linear.contexts if log_linear else hidden).double().numpy()
         W = source.head.weight.detach().double().numpy()
         sigma = np.linalg.svd(H, compute_uv=False)
         p = sigma / sigma.sum()
