@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..core.checks import check_positive, typed
-from ..core.devices import exact, exact_device
+from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
@@ -26,6 +26,7 @@ from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import open_source
 from ..spectrum import RankEstimate, numerical_rank, singular_values
+from .span import orthonormal_basis
 
 DEFAULT_SAMPLE = 64
 """Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
@@ -238,11 +239,11 @@ def _project(
     log_prob, largest, squares = source.head.log_prob, 0, []
     batch: list[Tensor] = []
     ranges = source.ranges() if weight is not None else [range(row, row + 1) for row in used.tolist()]
-    basis = torch.empty(0) if weight is None else orthonormal_basis(weight)
+    basis = torch.empty(0) if weight is None else orthonormal_basis(weight)[0]
     with progress.bar("projecting gradients", len(used), "contexts") as bar:
         for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
             if weight is None:
-                basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])
+                basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])[0]
             with full_precision():
                 residue = log_prob(hidden).exp_()
                 residue[torch.arange(len(each)), targets[each.start : each.stop]] -= 1  # P − onehot
@@ -259,29 +260,6 @@ def _kept(whole: Floats, projected: Floats) -> float:
     """Return ‖ΠG‖ / ‖G‖; a model that is certain of every target has no gradient to lose."""
     total = float(whole.sum())
     return min(1.0, math.sqrt(float(projected.sum()) / total)) if total else 1.0
-
-
-def orthonormal_basis(weight: Tensor) -> Tensor:
-    """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, d): (M, r), in W's type.
-
-    It is on W's `exact_device`, and comes from a Cholesky factor of CᵀC in float64. If C is not clearly of full rank,
-    it comes from the eigenvectors of CᵀC, and r is the rank of C in W's type.
-    """
-    with full_precision():
-        weight = weight.detach().to(exact_device(weight.device))
-        mean = weight.mean(0, dtype=torch.float64)
-        blocks = weight.split(8192)
-        gram = sum(((rows - mean).T @ (rows - mean) for rows in blocks), torch.zeros(()))
-        factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
-        spread = factor.diagonal().abs()
-        if not int(failed) and float(spread.min()) > torch.finfo(torch.float64).eps ** 0.25 * float(spread.max()):
-            inverse = torch.linalg.solve_triangular(factor, torch.eye(len(gram)).to(factor), upper=True)
-        else:
-            values, vectors = torch.linalg.eigh(gram)
-            roundoff = max(torch.finfo(weight.dtype).eps, torch.finfo(torch.float64).eps ** 0.5)
-            used = values > (roundoff * math.sqrt(len(gram))) ** 2 * float(values[-1])
-            inverse = vectors[:, used] / values[used].sqrt()
-        return torch.cat([((rows - mean) @ inverse).to(weight.dtype) for rows in blocks])
 
 
 def jacobian(log_prob: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:

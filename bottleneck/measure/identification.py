@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.checks import typed
 from ..core.options import LayerOptions, Opening, takes
@@ -22,17 +21,27 @@ from ..sources.output_weights import OutputWeights, output_weights
 from ..sources.top_k import decimal_step
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
-from .divergences import SUMS
+from .span import Fit, Mask, Matrix, Span, explained
 
-Matrix = NDArray[np.float64]
-
-FLOORED = 0.01
-"""Share of the tokens at a row's least number from which they are a floor."""
+MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16
+"""Entries that are in memory, of evenly spaced rows, and the rows that are taken whatever their size."""
 MOST_PARTIAL = 32
-"""Rows with unseen tokens that are solved: each has tokens of its own, and so a factorization of its own."""
-SAME, LAYER, STATES, NOT, UNKNOWN = (
+"""Rows with more than d unseen tokens that are solved: each has a factorization of its own."""
+OFTEN, NEXT = 10, 5
+"""How many times more often than the median of its next numbers, so many on either side, a number occurs that replaced
+others: a number rounded to a grid occurs about as often as those beside it."""
+ONE, MOST = 0.99, 0.5
+"""Share of what the rows leave that one vector holds if it is of rank 1, and share that a function of the logits
+explains if it may be the reason."""
+CLEAR = 10.0
+"""Margin by which a bias has to exceed roundoff times the mean context vector over the deviations from it: what a
+change of W makes of the deviations would then be seen as well."""
+NAMED = 8
+"""Number of tokens that a sentence names."""
+SAME, LAYER, EDITED, STATES, NOT, UNKNOWN = (
     "same output layer and norm",
     "same output layer",
+    "same output layer, edited logits",
     "same output layer, other norm or edited states",
     "not this model",
     "cannot be told",
@@ -115,8 +124,11 @@ def identify(
     independent errors of norm δ move (h − β)/γ by :math:`δ \sqrt{\mathrm{tr}((γ W^⊤W γ)^{-1})/M}`, a root mean square,
     and the norm rounds a state up to four times to the type of the model. A finetuned body or a LoRA on it keeps both;
     a changed or quantized W breaks the first. Answers of a server, and rows hardly more than d, do not show whether
-    their logits were in bfloat16: what that explains cannot be told. Tokens at a floor of 1 % of a row or more, masked
-    tokens, and unseen ones of a `PartialSource` are left out.
+    their logits were in bfloat16: what that explains cannot be told.
+
+    Entries that replaced others are left out: a row's lowest number, numbers that occur far more often than those next
+    to them, what is unseen in a `PartialSource`, and entries without which a row fits. A bias that W lacks is the same
+    in all rows, and leaves their differences in the span. Only most of the rows, never a single one, say "not".
 
     Args:
         rows: a source as for `rank`, such as a matrix file of log-probabilities.
@@ -158,26 +170,27 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     if not np.isfinite(W).all():
         raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
     bias = np.zeros(M) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
-    bias = np.where(np.isfinite(bias), bias, 0.0)
-    eps = EPS["float32"], max(EPS["float32"], EPS.get(layer.stored, 0.0))  # of the product, and of the states
-    parts = list(_solve(rows, lambda tokens: _Layer(W[tokens], bias[tokens], norm, eps), d))
-    if not parts:
-        why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs"
+    entries = _Entries.of(rows, np.where(np.isfinite(bias), bias, 0.0), d)
+    if entries is None:
+        why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs, and different numbers"
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
-    found = np.concatenate(parts, 2)
-    span, ellipse, mean = (_worst(*test) for test in found)
-    verdict, why = _verdict(span, ellipse, mean, unrelated, hidden=_may_hide_a_rounding(rows, d))
-    known = found[1, 0][np.isfinite(found[1, 0])]
+    span = Span(W, EPS["float32"])
+    found = _explain(entries, span, d)
+    state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
+    squares, means = _on_ellipse(found.fit, span, None if found.edit or found.doubt else norm, state_eps)
+    measured = [_worst(*each) for each in ((found.fit.outside, found.fit.limit), squares, means)]
+    verdict, why = _verdict(found, *measured[1:], hidden=_may_hide_a_rounding(rows, d, entries))
+    known = squares[0][np.isfinite(squares[0])]
     on_ellipse = (1 + float(known.mean()), float(known.std())) if known.size else None
-    return Identification(**about, verdict=verdict, contexts=found.shape[2], span=span, ellipse=ellipse,
-                          on_ellipse=on_ellipse, mean=mean, why=why)  # fmt: skip
+    return Identification(**about, verdict=verdict, contexts=len(entries.rows), span=measured[0], ellipse=measured[1],
+                          on_ellipse=on_ellipse, mean=measured[2], why=why)  # fmt: skip
 
 
-def _may_hide_a_rounding(rows: Source, d: int) -> bool:
+def _may_hide_a_rounding(rows: Source, d: int, entries: _Entries) -> bool:
     """Return whether rows do not show how coarsely their logits were rounded: noise stands behind d directions."""
     if isinstance(rows, PartialSource):
         return isinstance(rows, TopK)
-    return rows.precision.assumed and rows.shape[0] <= d + 1 + FEWEST
+    return rows.precision.assumed and (rows.shape[0] <= d + 1 + FEWEST or entries.replaced)
 
 
 def _worst(values: Matrix, limits: Matrix) -> Measured | None:
@@ -189,19 +202,160 @@ def _worst(values: Matrix, limits: Matrix) -> Measured | None:
     return Measured(float(values[place]), float(limits[place]))
 
 
-def _verdict(
-    span: Measured | None, ellipse: Measured | None, mean: Measured | None, unrelated: float, *, hidden: bool
-) -> tuple[str, str]:
-    if span is None or span.limit >= unrelated:
+@dataclass(frozen=True)
+class _Entries:
+    """Rows without the bias, (n, M), which entries are seen, and the most by which each is off."""
+
+    rows: Matrix
+    seen: Mask
+    error: Matrix
+    bias: Matrix
+
+    @property
+    def replaced(self) -> bool:
+        """Whether rows have more unseen entries than their lowest number: what they add hides the noise of others."""
+        return bool(((~self.seen).sum(1) > 1).any())
+
+    @classmethod
+    def of(cls, source: Source, bias: Matrix, d: int, *, noise: bool = True) -> _Entries | None:
+        """Return up to `MOST_ENTRIES` of a source, evenly spaced rows that show d + 2 tokens or more.
+
+        Their errors are those of the type and of the grid that they show, and with ``noise`` those that `precision`
+        sees behind their directions.
+        """
+        T, M = source.shape
+        chosen = np.unique(np.linspace(0, T - 1, min(T, max(FEWEST_ROWS, MOST_ENTRIES // M))).astype(int))
+        start, parts = 0, []
+        for values, seen, error in _blocks(source, noise=noise and source.shape[0] > d + 1 + FEWEST):
+            some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
+            highest = np.where(seen[some], values[some], -np.inf).max(1, keepdims=True)
+            different = np.any((values[some] < highest) & seen[some], 1)
+            some, start = some[different & (seen[some].sum(1) >= d + 2)], start + len(values)
+            parts.append((values[some], seen[some], np.broadcast_to(error, values.shape)[some]))
+        values, seen, error = (np.concatenate(each) for each in zip(*parts, strict=True))
+        partial = (~seen).sum(1) > d
+        some = ~partial | (np.cumsum(partial) <= MOST_PARTIAL)
+        if not some.any():
+            return None
+        found = cls(values[some] - bias, seen[some], error[some], bias - bias.mean())
+        return cls.of(source, bias, d, noise=False) if noise and found.replaced else found
+
+    def pairs(self, moved: Matrix) -> tuple[Matrix, Mask, Matrix]:
+        """Return each row less the next one, in which what is common to all rows has gone.
+
+        ``moved`` is what roundoff makes of the entries of each row, (n,).
+        """
+        seen = self.seen & np.roll(self.seen, -1, 0)
+        error = np.broadcast_to((moved + np.roll(moved, -1))[:, None], seen.shape)
+        with np.errstate(invalid="ignore"):
+            return np.where(seen, self.rows - np.roll(self.rows, -1, 0), 0.0), seen, error
+
+
+@dataclass(frozen=True)
+class _Explanation:
+    """The fit that explains most rows, and what else than roundoff it needs, or what may be there instead."""
+
+    fit: Fit
+    edit: str = ""
+    doubt: str = ""
+
+
+def _explain(entries: _Entries, span: Span, d: int) -> _Explanation:
+    """Fit the rows as they are, with the output bias in another strength, and without what is common to them."""
+    rows, seen, error = entries.rows, entries.seen, entries.error
+    n, plain = len(rows), span.fit_most(rows, seen, error)
+    pairs = entries.pairs(plain.moved)
+    enough = n > 1 and bool((pairs[1].sum(1) >= d + 2).all())
+    if plain.fits.all():
+        edited = np.asarray((seen & ~plain.seen).any(0))
+        if not edited.any():
+            return _Explanation(plain)
+        if enough and span.fit(*pairs).fits.all():
+            return _Explanation(plain, f"with a bias of rank 1 on {_tokens(edited)}")
+        lowest = np.where(plain.seen, rows, np.inf).min(1, keepdims=True)
+        if (rows < lowest)[seen & ~plain.seen].all():
+            return _Explanation(plain, f"but for {_tokens(edited)}, which lie below all others, as masked ones do")
+        text = f"the rows lie in the span of W but for {_tokens(edited)}: edited logits, or rows of W that differ"
+        return _Explanation(plain, doubt=text)
+    if 2 * plain.fits.sum() >= n:
+        return _Explanation(plain, doubt=f"{plain.fits.sum():,} of {n:,} rows lie in the span of W, and the others not")
+    if (own := entries.bias - span.basis @ (span.basis.T @ entries.bias)).any():
+        scaled = span.with_vector(own / np.linalg.norm(own)).fit_most(rows, seen, error)
+        if scaled.fits.all():
+            times = 1 + scaled.coefficients[:, -1] / np.linalg.norm(own)
+            least, most = (f"{each:.3g}" for each in (times.min(), times.max()))
+            strength = least if least == most else f"{least} to {most}"
+            return _Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
+    if not enough:
+        return _Explanation(plain, doubt="a single row, whose output bias may be any vector")
+    without = span.fit_most(*pairs)
+    if 2 * without.fits.sum() >= n:
+        return _common(plain, without, span)
+    left = np.where(plain.seen, plain.residual, 0.0)
+    values, vectors = np.linalg.eigh(left @ left.T)
+    if values[-1] > ONE * values.sum() and np.ptp(np.sign(vectors[:, -1])) == 0:
+        return _Explanation(plain, doubt="one vector in other strengths from row to row is added: a bias at several "
+                            "temperatures, or a change of W")  # fmt: skip
+    if np.median(explained(span, plain)) > MOST:
+        return _Explanation(plain, doubt="a function of the logits, such as a soft cap, would leave as much")
+    return _Explanation(plain)
+
+
+def _common(plain: Fit, pairs: Fit, span: Span) -> _Explanation:
+    """Explain rows whose differences lie in the span, which a bias that is not W's own makes so.
+
+    A change of W does the same where it acts on the mean of the context vectors, and what it makes of their deviations
+    is below roundoff.
+    """
+    hidden = span.hidden(plain)
+    mean, deviation = np.linalg.norm(hidden.mean(0)), np.linalg.norm(hidden - hidden.mean(0), axis=1)
+    if not pairs.fits.all():
+        return _Explanation(pairs, doubt=f"the differences of {pairs.fits.sum():,} of {len(deviation):,} rows fit")
+    if np.median(plain.outside / plain.limit) * np.median(deviation) <= CLEAR * mean:
+        return _Explanation(pairs, doubt="what rows leave is common to them: a bias, or a small change of W")
+    return _Explanation(pairs, "with a bias of rank 1 on most tokens")
+
+
+def _tokens(which: Mask) -> str:
+    ids = np.flatnonzero(which)
+    return f"{'token' if len(ids) == 1 else 'tokens'} {', '.join(map(str, ids[:NAMED]))}" + (
+        f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
+    )
+
+
+def _on_ellipse(fit: Fit, span: Span, ellipse: Ellipse | None, state_eps: float) -> tuple[Matrix, Matrix]:
+    """Return the tests of the ellipse and of the mean, (2, n) each: values and limits, NaN without an ellipse."""
+    result = np.full((2, 2, len(fit.outside)), np.nan)
+    if ellipse is None or len(set(span.to_hidden.shape)) > 1:
+        return result[0], result[1]
+    hidden, d = span.hidden(fit), len(span.to_hidden)
+    n = (hidden - ellipse.beta) / ellipse.gamma
+    off = fit.moved * fit.spread * np.linalg.norm(span.to_hidden / ellipse.gamma[:, None])
+    off += NORM_ROUNDINGS * state_eps / 2 * np.linalg.norm(hidden / ellipse.gamma, axis=1)
+    result[0] = (n**2).mean(1) - 1, (2 * np.linalg.norm(n, axis=1) * off + off**2) / d + ellipse.eps
+    if ellipse.centers:
+        result[1] = n.mean(1), off / np.sqrt(d)
+    return result[0], result[1]
+
+
+def _verdict(found: _Explanation, ellipse: Measured | None, mean: Measured | None, *, hidden: bool) -> tuple[str, str]:
+    fit = found.fit
+    if np.median(fit.limit) >= np.median(np.sqrt(1 - (fit.coefficients.shape[1] - 1) / (fit.seen.sum(1) - 1))):
         return UNKNOWN, "the rows are so coarse, or so few tokens are seen, that any W would fit"
-    if hidden and span.limit < span.value <= EPS["bfloat16"] / np.sqrt(12):  # a root mean square
+    if not fit.fits.all() and hidden and np.median(fit.outside) <= EPS["bfloat16"] / np.sqrt(12):  # a root mean square
         return (
             UNKNOWN,
             "logits in bfloat16 would leave as much outside the span of W, and the rows do not show their type",
         )
-    if span.value > span.limit:
-        close = "; a changed or quantized version of this W would leave as little" if span.value < unrelated / 2 else ""
+    if found.doubt:
+        return UNKNOWN, found.doubt
+    if not fit.fits.all():
+        close = (
+            "; a changed or quantized version of this W would leave as little" if np.median(fit.outside) < 0.5 else ""
+        )
         return NOT, f"the rows leave the span of W by more than roundoff{close}"
+    if found.edit:
+        return EDITED, f"the rows lie in the span of W {found.edit}"
     if ellipse is None:
         return LAYER, "the rows lie in the span of W; the model shows no final norm that h could be tested with"
     if ellipse.limit >= 1:
@@ -212,26 +366,36 @@ def _verdict(
     return SAME, "the rows lie in the span of W, and the states on the ellipse of the norm"
 
 
-def _entries(rows: Source, d: int) -> Iterator[tuple[Matrix, NDArray[np.bool_], Matrix]]:
+def _blocks(rows: Source, *, noise: bool) -> Iterator[tuple[Matrix, Mask, Matrix]]:
     """Yield the rows in blocks, (n, M) each: numbers, whether each is seen, and the most by which it is off.
 
-    What stands at a floor, or is masked, is unseen.
+    A row's lowest number, and numbers that occur far more often than others, stand for other ones and are unseen.
     """
     if isinstance(rows, PartialSource):
         for part in rows.parts():
-            yield part.log_probs, part.seen, np.broadcast_to(part.error, part.log_probs.shape)
+            yield part.log_probs, part.seen, part.error
         return
     eps = rows.precision
     inferred = np.sqrt(12) * (eps.noise or 0.0) if eps.rounding is None else eps.rounding.step
-    inferred = inferred if rows.shape[0] > d + 1 + FEWEST else 0.0
+    inferred = inferred if noise else 0.0
     for block in rows.blocks():
         values = block.log_probs.astype(np.float64)
-        seen = values > values.min(1, keepdims=True)
-        seen[(~seen).mean(1) < FLOORED] = True
-        seen &= np.isfinite(values)
+        seen = np.isfinite(values) & (values > np.where(np.isfinite(values), values, np.inf).min(1, keepdims=True))
+        for row, tokens in zip(values, seen, strict=True):
+            tokens[tokens] = ~_repeated(row[tokens])
         steps = [_step(row[tokens], inferred) for row, tokens in zip(values, seen, strict=True)]
         size = np.maximum(np.abs(values), eps.size or 0.0)
         yield values, seen, (eps.value * size + np.array(steps)[:, None]) / 2
+
+
+def _repeated(values: Matrix) -> Mask:
+    """Return which numbers of a row occur far more often than the numbers next to them."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if counts.max(initial=0) < OFTEN:
+        return np.zeros(len(values), bool)
+    beside = np.pad(counts, NEXT, mode="reflect")
+    around = np.median(np.lib.stride_tricks.sliding_window_view(beside, 2 * NEXT + 1), 1)
+    return np.asarray((counts >= OFTEN * around)[places])
 
 
 def _step(values: Matrix, inferred: float) -> float:
@@ -246,67 +410,3 @@ def _step(values: Matrix, inferred: float) -> float:
     gaps = np.diff(different)
     step = min(inferred, float(gaps.mean()))
     return max(step, float(np.median(gaps))) if len(different) < len(values) / 2 else step
-
-
-def _solve(rows: Source, layer: Callable[[Any], _Layer], d: int) -> Iterator[Matrix]:
-    """Yield what blocks of whole rows say, and some rows with unseen tokens that show d + 2 tokens or more.
-
-    ``layer`` returns the output layer of some tokens.
-    """
-    partial, whole = 0, None
-    for values, seen, error in _entries(rows, d):
-        complete = seen.all(1)
-        if complete.any():
-            whole = whole or layer(slice(None))
-            yield whole.solve(values[complete], error[complete])
-        for row in np.flatnonzero(~complete & (seen.sum(1) >= d + 2))[: MOST_PARTIAL - partial]:
-            partial += 1
-            tokens = seen[row]
-            yield layer(tokens).solve(values[None, row, tokens], error[None, row, tokens])
-
-
-class _Layer:
-    """The centred output embeddings of some tokens, factorized."""
-
-    def __init__(self, W: Matrix, bias: Matrix, ellipse: Ellipse | None, eps: tuple[float, float]) -> None:
-        self._W, self._bias, self._ellipse = W - W.mean(0), bias - bias.mean(), ellipse
-        self._product_eps, self._state_eps = eps
-        self._sizes = np.abs(W).T @ np.abs(W)
-        gram = self._W.T @ self._W
-        values, vectors = np.linalg.eigh(gram)
-        kept = values > len(W) * EPS["float64"] * values[-1]
-        self._inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
-        self._moves = 0.0  # norm of the change of (h − β)/γ, over that of independent errors of the rows
-        if ellipse is not None and kept.all():
-            scaled = np.linalg.eigvalsh(gram * np.outer(ellipse.gamma, ellipse.gamma))
-            self._moves = float(np.sqrt((1 / scaled).sum() / len(W))) if scaled[0] > 0 else 0.0
-
-    def solve(self, entries: Matrix, error: Matrix) -> Matrix:
-        """Return what rows of these tokens say, (n, m), given the most by which each entry is off: (3, 2, n).
-
-        They are a value and its limit for each test: the span, the ellipse and the mean, NaN without an ellipse.
-        """
-        result = np.full((3, 2, len(entries)), np.nan)
-        centered = entries - entries.mean(1, keepdims=True)
-        target = centered - self._bias
-        hidden = target @ self._W @ self._inverse
-        hidden += (target - hidden @ self._W.T) @ self._W @ self._inverse  # the inverse of a Gram matrix loses digits
-        norms = np.linalg.norm(centered, axis=1)
-        entry = np.linalg.norm(error, axis=1)
-        d = self._W.shape[1]
-        size = np.sqrt(((np.abs(hidden) @ self._sizes) * np.abs(hidden)).sum(1))  # norm of |W| |h|
-        product = np.sqrt(d) * self._product_eps / 2 * size
-        moved = entry + product + SUMS * norms
-        outside = np.linalg.norm(target - hidden @ self._W.T, axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            result[0] = outside / norms, moved / norms
-        if self._ellipse is None or not self._moves:
-            return result
-        n = (hidden - self._ellipse.beta) / self._ellipse.gamma
-        off = moved * self._moves
-        off += NORM_ROUNDINGS * self._state_eps / 2 * np.linalg.norm(hidden / self._ellipse.gamma, axis=1)
-        square_limit = (2 * np.linalg.norm(n, axis=1) * off + off**2) / d + self._ellipse.eps
-        result[1] = (n**2).mean(1) - 1, square_limit
-        if self._ellipse.centers:
-            result[2] = n.mean(1), off / np.sqrt(d)
-        return result

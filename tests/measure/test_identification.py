@@ -12,13 +12,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
+from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, LlamaConfig
 
 from softmax_bottleneck import heads, identify
 from softmax_bottleneck.errors import SourceError
 from softmax_bottleneck.hugging_face.final_norm import final_ellipse
 from softmax_bottleneck.hugging_face.loading import loaded_model
-from softmax_bottleneck.measure.identification import LAYER, NOT, SAME, STATES, UNKNOWN, Identification
+from softmax_bottleneck.measure.identification import EDITED, LAYER, NOT, SAME, STATES, UNKNOWN, Identification
 
 M, D = 300, 8
 Rows = NDArray[Any]
@@ -133,6 +134,60 @@ def test_coarse_and_floored_rows_say_what_they_still_can(write_kld: Callable[...
     assert one(kld, other).verdict == NOT
     few = np.maximum(rows, np.sort(rows, 1)[:, -D - 1 :][:, :1])
     assert one(few, model, kind="matrix").verdict == UNKNOWN
+
+
+def masked(rows: Rows, **values: float) -> Rows:
+    rows = rows.copy()
+    for number, value in enumerate(values.values()):
+        rows[:, [11 + number, 200 + number, 333 + number]] = value
+    return rows
+
+
+def biased(z: Rows, *tokens: int) -> Rows:
+    return z + 5.0 * np.isin(np.arange(z.shape[1]), tokens)
+
+
+BIAS = np.random.default_rng(5).standard_normal(600)
+TEMPERATURES = np.random.default_rng(6).uniform(0.5, 1.5, (40, 1))
+EDITS: dict[str, tuple[Callable[[Rows], Rows], NDArray[Any] | None, str, str]] = {
+    "floor of one token": (lambda z: np.maximum(log_softmax(z, 1), np.sort(log_softmax(z, 1), 1)[:, 2:3]), None, LAYER,
+                           ""),
+    "floor": (lambda z: np.maximum(log_softmax(z, 1), np.log(1e-9)), None, LAYER, ""),
+    "mask": (lambda z: masked(log_softmax(z, 1), a=-100.0), None, LAYER, ""),
+    "masks": (lambda z: masked(log_softmax(z, 1), a=-100.0, b=-60.0), None, EDITED, "which lie below all others"),
+    "half at two masks": (lambda z: np.where(np.arange(600) % 2, log_softmax(z, 1), -100.0 - np.arange(600) % 4), None,
+                          LAYER, ""),
+    "top-k": (lambda z: np.where(z < np.quantile(z, 0.8, axis=1)[:, None], -100, log_softmax(z, 1)), None, LAYER, ""),
+    "logit bias": (lambda z: log_softmax(biased(z, 3, 7), 1), None, EDITED, "with a bias of rank 1 on tokens 3, 7"),
+    "many logits": (lambda z: biased(z, *range(150)), None, EDITED, "with a bias of rank 1 on "),
+    "lacking bias": (lambda z: z + BIAS, None, EDITED, "with a bias of rank 1 on most tokens"),
+    "edited bias": (lambda z: biased(z + BIAS, 9), BIAS, EDITED, "with a bias of rank 1 on token 9"),
+    "temperature": (lambda z: (z + BIAS) / 0.7, BIAS, EDITED, "with its bias 1.43 times"),
+    "temperatures": (lambda z: (z + BIAS) / TEMPERATURES, BIAS, EDITED, "times, as a temperature makes it"),
+    "temperatures, no bias": (lambda z: (z + BIAS) / TEMPERATURES, None, UNKNOWN, "one vector in other strengths"),
+    "bias and floor": (lambda z: np.maximum(log_softmax(z + BIAS, 1), -15), None, EDITED, "a bias of rank 1"),
+    "soft cap": (lambda z: 9 * np.tanh(z / 9), None, UNKNOWN, "such as a soft cap"),
+    "added": (lambda z: np.log(np.exp(log_softmax(z, 1)) + 1e-8), None, UNKNOWN, ""),
+    "penalty": (lambda z: z * np.where(np.arange(600) % 90, 1, 1.3), None, UNKNOWN, "but for tokens 0, 90, 180, 270"),
+    "one other row": (lambda z: np.vstack([z[:-1], z[-1:, ::-1]]), None, UNKNOWN, "39 of 40 rows"),
+    "one row": (lambda z: (z + BIAS)[:1], None, UNKNOWN, "a single row"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_edited_rows_are_told_from_another_layer(name: str) -> None:
+    """Floors, masks, biases and temperatures leave W what it is; another W is not excused by them."""
+    edit, bias, verdict, sentence = EDITS[name]
+    rng = np.random.default_rng(0)
+    W, H = rng.standard_normal((600, 16)), rng.standard_normal((40, 16)) + 0.5 * rng.standard_normal(16)
+    layer = heads.Softmax.of(torch.from_numpy(W), None if bias is None else torch.from_numpy(bias))
+    found = one(edit(H @ W.T).astype(np.float32), layer, kind="logits")
+    assert (found.verdict, sentence in found.why) == (verdict, True), found
+    for other in (rng.standard_normal(W.shape), W + 0.03 * rng.standard_normal(W.shape), W[rng.permutation(600)]):
+        found = one(edit(H @ other.T).astype(np.float32), layer, kind="logits")
+        assert found.verdict == NOT or (found.verdict, name in ("one row", "soft cap", "added")) == (UNKNOWN, True), (
+            found
+        )
 
 
 def test_fewer_rows_than_dimensions() -> None:
