@@ -51,6 +51,10 @@ def with_source(
         def opened(source: str = "", sources: Sequence[str] = (), **given: Any) -> Any:
             if len(sources) < -count:
                 raise click.UsageError(f"the command takes {-count} sources or more, not {len(sources)}")
+            if given.get("data"):
+                from softmax_bottleneck.corpora.own import check_named
+
+                check_named(given["data"])  # before PyTorch is imported
             from softmax_bottleneck.sources import labelled
 
             if given.get("checkpoints"):

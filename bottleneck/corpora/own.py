@@ -13,7 +13,7 @@ from ..core.json_file import parse_json
 from ..errors import CorpusError, first_line
 from .batches import Ids, texts_in
 from .corpus import Corpus, Text
-from .registry import catalogue, load
+from .registry import catalogue, is_present, load
 from .vocabulary import Vocabulary
 
 IN_MEMORY = "the text"
@@ -71,6 +71,15 @@ def given_data(data: Any) -> Text | list[Ids] | None:
     if len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}:
         return Text(IN_MEMORY, name.encode())
     return None
+
+
+def check_named(data: str) -> None:
+    """Refuse a text file that is missing, empty or not UTF-8, and a corpus that is not here, in little time."""
+    path = Path(f"{data.partition('.jsonl:')[0]}.jsonl" if ".jsonl:" in data else data)
+    if path.suffix in (".txt", ".jsonl"):
+        Text.read(path).decoded()
+    elif not path.suffix and not exists(path) and len(data.split()) == 1 and not is_present(data):
+        load(data)
 
 
 def _field(name: str, text: Text, field: str) -> Text:

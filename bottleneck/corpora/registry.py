@@ -111,6 +111,11 @@ def path(name: str) -> Path:
     return corpus.folder
 
 
+def is_present(name: str) -> bool:
+    """Return whether `load` knows this name and has its files."""
+    return name == python_docs.NAME or (name in (known := _downloadable()) and known[name].is_present())
+
+
 def remove(name: str) -> int:
     """Remove a corpus from the cache and return the number of bytes freed; `CorpusError` when there is none."""
     corpus = _find(name)

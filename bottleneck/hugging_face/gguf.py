@@ -42,6 +42,8 @@ class Header:
 
     types: dict[str, str]
     """The type of each tensor, such as ``"Q8_0"``."""
+    places: dict[str, tuple[int, list[int]]]
+    """The first byte of each tensor in the file, and its dimensions, the length of a row first."""
     elements: int
     """Number of elements of all tensors."""
     has_tokenizer: bool
@@ -93,14 +95,14 @@ def read_header(file: Path) -> Header:
             tensors = reader.tensors()
             step = values.get(ALIGNMENT, 32)
             start = -(-reader.place // step) * step
-            types, elements = {}, 0
+            types, places, elements = {}, {}, 0
             for name, dimensions, kind, offset in tensors:
                 block, block_bytes = sizes[kind]
                 count = math.prod(dimensions)
                 if start + offset + count // block * block_bytes > len(data):
                     raise ValueError(f"the tensor {name} ends after the file, which may be truncated")
-                types[name], elements = names[kind], elements + count
-            return Header(types, elements, TOKENS in values)
+                types[name], places[name], elements = names[kind], (start + offset, dimensions), elements + count
+            return Header(types, places, elements, TOKENS in values)
     except OSError as error:
         raise SourceError(f"cannot read {file}: {error.strerror}") from error
     except KeyError as error:

@@ -30,7 +30,7 @@ from . import folder, gguf, loading
 from .checks import CheckedHead, bound_of, check_head, unloaded_head
 from .loading import BODY_DTYPES, HuggingFaceModel
 from .pretrained import PRETRAINED
-from .text import Tokens, read_ids, read_text
+from .text import RunningText, Tokens, read_ids, read_text
 from .tokenizer import TokenizedText, Tokenizer, read_tokenizer, wrap_tokenizer
 from .windows import HiddenStates, Windows
 
@@ -297,8 +297,9 @@ def open_saved(
 ) -> HuggingFaceOnText:
     """Open a model by its folder, its GGUF file or its name; its weights are read when they are needed."""
     revision, allow_pickle = hugging_face["revision"], hugging_face["allow_pickle"]
+    given = _given(data, split, hugging_face)  # what cannot be read is refused before the model is built
     found = saved(name, dtype=dtype, device=device, revision=revision, allow_pickle=allow_pickle)
-    tokens = _tokens(data, found.tokenizer, found.model, split=split, options=hugging_face)
+    tokens = _tokens(given, found.tokenizer, found.model, options=hugging_face)
     source = HuggingFaceOnText(found.model, tokens, options=hugging_face, path=name)
     if found.quantization:
         source.description = {**source.description, "quantization": found.quantization}
@@ -322,38 +323,43 @@ def open_loaded(
         )
     loaded = loading.loaded_model(model, dtype=dtype)
     encoder = None if tokenizer is None else wrap_tokenizer(tokenizer)
-    tokens = _tokens(data, lambda: encoder, loaded, split=split, options=hugging_face)
+    tokens = _tokens(_given(data, split, hugging_face), lambda: encoder, loaded, options=hugging_face)
     return HuggingFaceOnText(loaded, tokens, options=hugging_face, path=loaded.name)
 
 
+def _given(data: Any, split: str, options: HuggingFaceOptions) -> KldFile | list[NDArray[Any]] | RunningText:
+    """Return what ``data`` is or names: a .kld file, the ids of texts, or a text; see `given_data` and `read_text`."""
+    if is_kld(data):
+        return KldFile(data)
+    found: Any = given_data(data)
+    return found if isinstance(found, list) else read_text(found or data, split, dataset=options["dataset"])
+
+
 def _tokens(
-    data: Any,
+    given: KldFile | list[Any] | RunningText,
     encoder: Callable[[], Tokenizer | None],
     model: HuggingFaceModel,
     *,
-    split: str,
     options: HuggingFaceOptions,
 ) -> Tokens:
-    """Return the tokens of ``data``: what `given_data` takes, a corpus, or those of a .kld file."""
-    if is_kld(data):
-        file, tokenizer = KldFile(data), encoder()
+    """Return what is given as the tokens of a model."""
+    if isinstance(given, KldFile):
+        file, tokenizer = given, encoder()
         bos, size = options["bos"], model.input_size
         first = tokenizer.text(file.tokens[0, :FIRST].tolist()) if tokenizer else ""
         prefix = tokenizer.encode(first, bos=bos, vocab_size=size)[1].tolist() if tokenizer else []
         texts: Any = texts_in(file.batches(prefix))
-        return replace(read_ids(texts, tokenizer, vocab_size=size, window=file.tokens.shape[1]), name=str(data))
-    found = given_data(data)
-    if isinstance(found, list):
-        window = min(_limit(model.module) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
-        given = None if options["context_length"] or options["stride"] else window
+        return replace(read_ids(texts, tokenizer, vocab_size=size, window=file.tokens.shape[1]), name=str(file.path))
+    if isinstance(given, list):
+        limit = min(_limit(model.module) or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
+        window = None if options["context_length"] or options["stride"] else limit
         tokenizer = None
         with suppress(SourceError):  # ids are measured without it
             tokenizer = encoder()
-        return read_ids(found, tokenizer, vocab_size=model.input_size, window=given)
-    text = read_text(found or data, split, dataset=options["dataset"])
+        return read_ids(given, tokenizer, vocab_size=model.input_size, window=window)
     if (tokenizer := encoder()) is None:
         raise SourceError(
             f"a text needs the model's tokenizer, and {model.name} has none: give data=token ids, or, for a loaded "
             "model, tokenizer=AutoTokenizer.from_pretrained(…)"
         )
-    return text.encode(tokenizer, bos=options["bos"], vocab_size=model.input_size)
+    return given.encode(tokenizer, bos=options["bos"], vocab_size=model.input_size)

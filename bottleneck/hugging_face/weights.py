@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import math
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +69,24 @@ def _is_same(key: str, name: str) -> bool:
 
 
 def _from_gguf(file: Path) -> tuple[list[Tensor], str]:
-    """Return the output embeddings (the input embeddings if there are none), the bias if any, and the type of W."""
-    from gguf import GGUFReader, dequantize
+    """Return the output embeddings (the input embeddings if there are none), the bias if any, and the type of W.
 
-    tensors = {each.name: each for each in GGUFReader(file).tensors}
-    names = [gguf.OUTPUT if gguf.OUTPUT in tensors else gguf.INPUT, gguf.OUTPUT.replace("weight", "bias")]
+    The reader of the package gguf would make objects of all tokens first, which takes seconds.
+    """
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
-    def rows(tensor: Any) -> Iterable[Any]:
-        for start in range(0, len(tensor.data), AT_ONCE):
-            yield np.asarray(dequantize(tensor.data[start : start + AT_ONCE], tensor.tensor_type))
+    header = gguf.read_header(file)
+    names = [gguf.OUTPUT if gguf.OUTPUT in header.types else gguf.INPUT, gguf.OUTPUT.replace("weight", "bias")]
 
-    found = [torch.from_numpy(np.concatenate([*rows(tensors[name])])) for name in names if name in tensors]
-    return found, tensors[names[0]].tensor_type.name
+    def read(name: str) -> Tensor:
+        kind, (start, (length, *others)) = GGMLQuantizationType[header.types[name]], header.places[name]
+        block, block_bytes = GGML_QUANT_SIZES[kind]
+        width, count = length // block * block_bytes, math.prod(others)
+        parts = []
+        for row in range(0, count, AT_ONCE):
+            size = min(AT_ONCE, count - row) * width
+            stored = np.fromfile(file, np.uint8, size, offset=start + row * width).reshape(-1, width)
+            parts.append(np.asarray(dequantize(stored, kind)))
+        return torch.from_numpy(np.concatenate(parts).reshape(*others, length))
+
+    return [read(name) for name in names if name in header.types], header.types[names[0]]

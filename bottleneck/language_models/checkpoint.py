@@ -195,10 +195,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def load(path: str | Path, *, unfinished: bool = False) -> Run:
+def load(path: str | Path, *, unfinished: bool = False, body: bool = True) -> Run:
     """Read a finished run and check every file against the hashes in ``COMPLETE``.
 
-    With ``unfinished``, an unfinished run is accepted, with its best weights so far. `RunError` when the folder is
+    With ``unfinished``, an unfinished run is accepted, with its best weights so far. Without ``body``, only the head
+    gets its weights, and those of the backbone stay on the meta device. `RunError` when the folder is
     missing, unfinished, changed, or another tool's.
     """
     path = Path(path)
@@ -208,7 +209,10 @@ def load(path: str | Path, *, unfinished: bool = False) -> Run:
     try:
         vocabulary = Vocabulary(tuple(read_json(path / VOCABULARY, list[str], error=RunError, remedy=_AGAIN)))
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn and then replaced
-            model = build(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
+            with torch.device("cpu" if body else "meta"):
+                model = build(ModelConfig.model_validate(config["model"]), vocab_size=len(vocabulary))
+            if not body:
+                model.make_head()
     except ValidationError as error:
         raise RunError(f"the run {path} cannot be read: {first_fault(error)}") from error
     except BottleneckError as error:  # sizes out of range, or the vocabulary

@@ -118,6 +118,12 @@ class LanguageModel(nn.Module):
         if config.tie_embeddings:
             self.head.tie(self.backbone.embedding)
 
+    def make_head(self) -> None:
+        """Give a model on the meta device a head with weights of its own, or with the embeddings it is tied to."""
+        self.head = heads.build(self.config.head.name, **self.head.settings)
+        if self.config.tie_embeddings:
+            self.head.tie(self.backbone.embedding.to_empty(device="cpu"))
+
     def hidden(
         self, ids: Tensor, state: State | None = None, *, contexts: Tensor | None = None
     ) -> tuple[Tensor, State]:

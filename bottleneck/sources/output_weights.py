@@ -84,7 +84,7 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
     elif kind is KINDS["loaded model"]:
         layer = _of_model(loaded := loaded_model(source, dtype="auto"), loaded.name, None, None)
     elif kind is KINDS["run"]:
-        layer = _of_run(source if isinstance(source, Run) else load(Path(source)))
+        layer = _of_run(source if isinstance(source, Run) else load(Path(source), body=False))
     elif kind is KINDS["head"]:
         layer = _of_head(source, type(source).__name__)
     elif kind in (matrix.FILE, matrix.ARRAY):

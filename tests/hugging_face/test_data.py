@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from torch.nn import functional as F
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import perplexity
+from softmax_bottleneck.corpora.own import check_named
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.integrations import model_statistics
 from softmax_bottleneck.integrations.transformers import with_head
@@ -49,6 +52,46 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
     ids = tokenizer("\n".join(LINES))["input_ids"]
     for data in (ids, np.array(ids), torch.tensor([ids]), tokenizer("\n".join(LINES), return_tensors="pt")):
         assert perplexity(loaded, data=data).perplexity == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ("missing.txt", "cannot read missing.txt"),
+        ("latin.txt", "line 1: the byte 0xe9 is not UTF-8"),
+        ("empty.jsonl", "empty.jsonl is empty"),
+        ("empty.jsonl:body", "empty.jsonl is empty"),
+        ("nowhere", "'nowhere' is not a corpus"),
+        ("text8", "text8 is not on this machine yet"),
+        ("folder", "cannot read folder/train.txt"),
+    ],
+)
+def test_a_text_is_looked_at_before_a_model(
+    data: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And on the command line, for all but folders, before PyTorch is imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path))
+    Path("latin.txt").write_bytes(b"caf\xe9")
+    Path("empty.jsonl").write_bytes(b" \n")
+    Path("folder").mkdir()
+    with pytest.raises(BottleneckError, match=sentence):
+        sb.rank("nobody/no-model", data=data)  # which would have to be fetched
+    if data != "folder":
+        with pytest.raises(BottleneckError, match=sentence):
+            check_named(data)
+
+
+def test_a_command_looks_at_a_text_before_it_imports_pytorch(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from softmax_bottleneck.cli import main\n"
+        "try: main(['rank', 'nobody/no-model', '--data', 'missing.txt'])\n"
+        "except SystemExit as stop: assert stop.code == 1\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "cannot read missing.txt" in done.stderr
 
 
 def test_ids(model: tuple[Path, Any, Any]) -> None:

@@ -21,6 +21,8 @@ from softmax_bottleneck.language_models.checkpoint import copy_weights
 from softmax_bottleneck.language_models.model import LanguageModel, ModelConfig
 from softmax_bottleneck.training.fit import result
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
 
 @pytest.fixture
 def run(runs: dict[str, Path], tmp_path: Path) -> Path:
@@ -207,6 +209,18 @@ def test_weights_round_trip(tied: bool, tmp_path: Path) -> None:
     checkpoint.load_tensors_into(other, stored, where=tmp_path / "file")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
     assert (other.head.weight is other.backbone.embedding.weight) == tied
+
+
+@pytest.mark.parametrize("name", ["mos", "softmax"])
+def test_an_output_layer_is_read_without_the_body(name: str) -> None:
+    whole, alone = (checkpoint.load(FIXTURES / name, body=body).model for body in (True, False))
+    assert {key: each.tolist() for key, each in alone.head.state_dict().items()} == {
+        key: each.tolist() for key, each in whole.head.state_dict().items()
+    }
+    built = {key for key, each in alone.named_parameters() if not each.is_meta and "head" not in key}
+    assert built == {"backbone.embedding.weight"}  # which the head is tied to
+    hidden = torch.randn(3, whole.head.hidden_size)
+    assert torch.equal(alone.head.log_prob(hidden), whole.head.log_prob(hidden))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
