@@ -58,7 +58,7 @@ REFUSED = [
     ("data get everything", 1, "everything"),
     ("presets demo-mso", 1, "; did you mean 'demo-mos'?"),
     ("train --preset mos --out x", 1, "known presets are demo-mos, ptb-small-mos, ptb-small-mos-plif, ptb-small-awd-"),
-    ("train --preset mos", 1, " and 66 others; did you mean 'demo-mos'?"),
+    ("train --preset mos", 1, " and 71 others; did you mean 'demo-mos'?"),
     ("rank smolm2", 1, "or (with a network) its name; did you mean 'smollm2'?"),
     ("rank m.npy --norm n.npy", 1, "which takes kind, contexts; for hidden states, give --head"),
     ("train --preset demo-mos --out x --set epochs=1", 1, "did you mean 'training.epochs'?"),
