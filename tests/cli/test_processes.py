@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 RUN = """
@@ -85,6 +86,26 @@ def work():
 run(work)
 """
 """Hundreds of signals come: during the work, while it is left, and after it."""
+FINALIZER = """
+import weakref
+
+class Item:
+    pass
+
+class Finalized:
+    def __del__(self):
+        send(signal.SIGTERM)
+        time.sleep(0)
+
+def work():
+    item, finalized = Item(), Finalized()
+    reference = weakref.ref(item, lambda _: (send(signal.SIGTERM), time.sleep(0)))
+    del LAST
+    time.sleep(60)
+
+run(work)
+"""
+"""Python drops an exception that a finalizer or the callback of a weak reference raises."""
 ENDING = """
 exit_code = cli.LazyGroup.exit_code
 
@@ -141,8 +162,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("program", "code"),
-    [(EARLY, 143), (TWICE, 130), (COMPUTING, 130), (CONVERTED, 130), (BURST, 130), (ENDING, 130), (AFTER, 0)],
-    ids=["early", "twice", "computing", "converted", "burst", "ending", "after"],
+    [
+        (EARLY, 143),
+        (TWICE, 130),
+        (COMPUTING, 130),
+        (CONVERTED, 130),
+        (BURST, 130),
+        (ENDING, 130),
+        (AFTER, 0),
+        (FINALIZER.replace("LAST", "item"), 143),
+        (FINALIZER.replace("LAST", "finalized"), 143),
+    ],
+    ids=["early", "twice", "computing", "converted", "burst", "ending", "after", "weak reference", "finalizer"],
 )
 def test_an_interruption(program: str, code: int) -> None:
     done = _run(program)
@@ -161,6 +192,29 @@ def test_an_interruption_of_a_process_group() -> None:
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=90)
     assert (process.returncode, error) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("shadowed", "arguments"),
+    [
+        ("multiprocessing", ["argmaxable", "w.npy", "--workers", "2"]),
+        ("multiprocessing", ["synthetic", "--vocab", "9", "--dim", "2", "--contexts", "9", "--models", "softmax,mos",
+                             "--seeds", "1", "--cycles", "1", "--processes", "2", "--out", "out"]),
+        ("multiprocessing", ["bench", "spectrum", "--shape", "40x20"]),
+        ("pip", ["data", "get", "smollm2"]),
+    ],
+    ids=["workers", "synthetic", "bench", "pip"],
+)  # fmt: skip
+def test_no_code_of_the_working_folder_runs(shadowed: str, arguments: list[str], folder: Path) -> None:
+    (folder / "ours").mkdir()
+    np.save("w.npy", np.random.default_rng(0).standard_normal((40, 3)))
+    for name in (shadowed, "numpy", "encodings"):
+        Path(f"{name}.py").write_text(f"open({str(folder / 'ran')!r}, 'w').close()\nraise SystemExit(9)\n")
+    variables = {"SOFTMAX_BOTTLENECK_CACHE": str(folder / "ours"), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    command = [Path(sys.executable).with_name("bottleneck"), *arguments]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300)
+    assert not (folder / "ran").exists()
+    assert done.returncode == (1 if shadowed == "pip" else 0), done.stderr
 
 
 @pytest.mark.parametrize("line", ['"$@" 2>/dev/full', '"$@" <&- 2>&-', '"$@" <&- >&- 2>&-'])

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,25 @@ def test_two_processes_of_the_launcher_train_as_one(tmp_path: Path, configure: C
     train(config, tmp_path / "one")
     for together, alone in zip(rows_of(tmp_path / "two"), rows_of(tmp_path / "one"), strict=True):
         assert together == pytest.approx(alone, rel=1e-4)
+
+
+def test_all_processes_save_the_step_at_which_they_are_stopped(tmp_path: Path, configure: Configure) -> None:
+    """As a job that a cluster preempts: the launcher passes SIGTERM on."""
+    config = configure(epochs=500, save_every=1_000_000)
+    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    command = [*launcher, "softmax_bottleneck", "train", "--config", "config.json", "--out", "run", "--device", "cpu"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        while not (metrics.exists() and metrics.read_text(encoding="utf-8")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        _, errors = process.communicate(timeout=120)
+    (state,) = (tmp_path / "run" / "trainer_state").glob("step-*")
+    step = int(state.stem.removeprefix("step-"))
+    assert f"interrupted; training stopped at step {step:,} of" in errors
 
 
 def test_a_process_that_dies_ends_all_and_the_run_continues(tmp_path: Path, configure: Configure) -> None:
