@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 TYPES := build/types/softmax_bottleneck
 
-.PHONY: demo test lint types pytest notebooks docs test-lowest clean
+.PHONY: demo test browser lint types pytest notebooks docs test-lowest clean
 
 demo: .venv/installed
 	$(BIN)/bottleneck demo --out demo
 	@echo "To use the command 'bottleneck' in this shell: source $(BIN)/activate"
 
-test: lint types pytest
+test: browser lint types pytest
+
+# Tests of pages need one; where none is found, Playwright or apt installs it.
+browser: .venv/installed
+	$(BIN)/python tests/report/browser.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -23,7 +27,7 @@ build/types: bottleneck
 	rm -rf build/types && mkdir -p $(TYPES)
 	ln -s $(CURDIR)/bottleneck/* $(CURDIR)/cli $(CURDIR)/figures $(TYPES)/
 
-# One thread for each process, because tests run in parallel. Those of the report need Chromium.
+# One thread for each process, because tests run in parallel.
 pytest: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 

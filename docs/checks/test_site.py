@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,10 +13,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Request, Response, sync_playwright
 
+from browser import find
+
 SITE = Path(__file__).parents[2] / "build" / "docs"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-"""The system's browser; without one, that of `playwright install chromium`."""
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 
 
@@ -88,7 +87,7 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])
         yield browser
         browser.close()
 

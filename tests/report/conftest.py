@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from browser import MISSING, find
 from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.measure.report import report_of
 from softmax_bottleneck.report import read_saved, write_page
@@ -113,10 +113,9 @@ def page_file(family: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A headless Chromium of the system."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.fail("the tests of the report need Chromium; install it, with Debian's 'apt-get install chromium'")
+    """A headless Chromium, which `make test` installs where there is none."""
+    program = find()
+    assert program, MISSING
     with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
