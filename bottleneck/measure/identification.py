@@ -18,18 +18,11 @@ from ..results.base import Result, Results
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, labelled, open_source
 from ..sources.output_weights import OutputWeights, output_weights
-from ..sources.top_k import decimal_step
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
+from .entries import Entries
 from .span import Fit, Mask, Matrix, Span, explained
 
-MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16
-"""Entries that are in memory, of evenly spaced rows, and the rows that are taken whatever their size."""
-MOST_PARTIAL = 32
-"""Rows with more than d unseen tokens that are solved: each has a factorization of its own."""
-OFTEN, NEXT = 10, 5
-"""How many times more often than the median of its next numbers, so many on either side, a number occurs that replaced
-others: a number rounded to a grid occurs about as often as those beside it."""
 ONE, MOST = 0.99, 0.5
 """Share of what the rows leave that one vector holds if it is of rank 1, and share that a function of the logits
 explains if it may be the reason."""
@@ -170,7 +163,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     if not np.isfinite(W).all():
         raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
     bias = np.zeros(M) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
-    entries = _Entries.of(rows, np.where(np.isfinite(bias), bias, 0.0), d)
+    entries = Entries.of(rows, np.where(np.isfinite(bias), bias, 0.0), d)
     if entries is None:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs, and different numbers"
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
@@ -186,7 +179,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
                           on_ellipse=on_ellipse, mean=measured[2], why=why)  # fmt: skip
 
 
-def _may_hide_a_rounding(rows: Source, d: int, entries: _Entries) -> bool:
+def _may_hide_a_rounding(rows: Source, d: int, entries: Entries) -> bool:
     """Return whether rows do not show how coarsely their logits were rounded: noise stands behind d directions."""
     if isinstance(rows, PartialSource):
         return isinstance(rows, TopK)
@@ -203,55 +196,6 @@ def _worst(values: Matrix, limits: Matrix) -> Measured | None:
 
 
 @dataclass(frozen=True)
-class _Entries:
-    """Rows without the bias, (n, M), which entries are seen, and the most by which each is off."""
-
-    rows: Matrix
-    seen: Mask
-    error: Matrix
-    bias: Matrix
-
-    @property
-    def replaced(self) -> bool:
-        """Whether rows have more unseen entries than their lowest number: what they add hides the noise of others."""
-        return bool(((~self.seen).sum(1) > 1).any())
-
-    @classmethod
-    def of(cls, source: Source, bias: Matrix, d: int, *, noise: bool = True) -> _Entries | None:
-        """Return up to `MOST_ENTRIES` of a source, evenly spaced rows that show d + 2 tokens or more.
-
-        Their errors are those of the type and of the grid that they show, and with ``noise`` those that `precision`
-        sees behind their directions.
-        """
-        T, M = source.shape
-        chosen = np.unique(np.linspace(0, T - 1, min(T, max(FEWEST_ROWS, MOST_ENTRIES // M))).astype(int))
-        start, parts = 0, []
-        for values, seen, error in _blocks(source, noise=noise and source.shape[0] > d + 1 + FEWEST):
-            some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
-            highest = np.where(seen[some], values[some], -np.inf).max(1, keepdims=True)
-            different = np.any((values[some] < highest) & seen[some], 1)
-            some, start = some[different & (seen[some].sum(1) >= d + 2)], start + len(values)
-            parts.append((values[some], seen[some], np.broadcast_to(error, values.shape)[some]))
-        values, seen, error = (np.concatenate(each) for each in zip(*parts, strict=True))
-        partial = (~seen).sum(1) > d
-        some = ~partial | (np.cumsum(partial) <= MOST_PARTIAL)
-        if not some.any():
-            return None
-        found = cls(values[some] - bias, seen[some], error[some], bias - bias.mean())
-        return cls.of(source, bias, d, noise=False) if noise and found.replaced else found
-
-    def pairs(self, moved: Matrix) -> tuple[Matrix, Mask, Matrix]:
-        """Return each row less the next one, in which what is common to all rows has gone.
-
-        ``moved`` is what roundoff makes of the entries of each row, (n,).
-        """
-        seen = self.seen & np.roll(self.seen, -1, 0)
-        error = np.broadcast_to((moved + np.roll(moved, -1))[:, None], seen.shape)
-        with np.errstate(invalid="ignore"):
-            return np.where(seen, self.rows - np.roll(self.rows, -1, 0), 0.0), seen, error
-
-
-@dataclass(frozen=True)
 class _Explanation:
     """The fit that explains most rows, and what else than roundoff it needs, or what may be there instead."""
 
@@ -260,7 +204,7 @@ class _Explanation:
     doubt: str = ""
 
 
-def _explain(entries: _Entries, span: Span, d: int) -> _Explanation:
+def _explain(entries: Entries, span: Span, d: int) -> _Explanation:
     """Fit the rows as they are, with the output bias in another strength, and without what is common to them."""
     rows, seen, error = entries.rows, entries.seen, entries.error
     n, plain = len(rows), span.fit_most(rows, seen, error)
@@ -323,11 +267,11 @@ def _tokens(which: Mask) -> str:
     )
 
 
-def _on_ellipse(fit: Fit, span: Span, ellipse: Ellipse | None, state_eps: float) -> tuple[Matrix, Matrix]:
-    """Return the tests of the ellipse and of the mean, (2, n) each: values and limits, NaN without an ellipse."""
+def _on_ellipse(fit: Fit, span: Span, ellipse: Ellipse | None, state_eps: float) -> Matrix:
+    """Return values and limits of the tests of the ellipse and of the mean, (2, 2, n), NaN without an ellipse."""
     result = np.full((2, 2, len(fit.outside)), np.nan)
     if ellipse is None or len(set(span.to_hidden.shape)) > 1:
-        return result[0], result[1]
+        return result
     hidden, d = span.hidden(fit), len(span.to_hidden)
     n = (hidden - ellipse.beta) / ellipse.gamma
     off = fit.moved * fit.spread * np.linalg.norm(span.to_hidden / ellipse.gamma[:, None])
@@ -335,7 +279,7 @@ def _on_ellipse(fit: Fit, span: Span, ellipse: Ellipse | None, state_eps: float)
     result[0] = (n**2).mean(1) - 1, (2 * np.linalg.norm(n, axis=1) * off + off**2) / d + ellipse.eps
     if ellipse.centers:
         result[1] = n.mean(1), off / np.sqrt(d)
-    return result[0], result[1]
+    return result
 
 
 def _verdict(found: _Explanation, ellipse: Measured | None, mean: Measured | None, *, hidden: bool) -> tuple[str, str]:
@@ -364,49 +308,3 @@ def _verdict(found: _Explanation, ellipse: Measured | None, mean: Measured | Non
     if off:
         return STATES, "the rows lie in the span of W, and the states do not lie on the ellipse of the norm"
     return SAME, "the rows lie in the span of W, and the states on the ellipse of the norm"
-
-
-def _blocks(rows: Source, *, noise: bool) -> Iterator[tuple[Matrix, Mask, Matrix]]:
-    """Yield the rows in blocks, (n, M) each: numbers, whether each is seen, and the most by which it is off.
-
-    A row's lowest number, and numbers that occur far more often than others, stand for other ones and are unseen.
-    """
-    if isinstance(rows, PartialSource):
-        for part in rows.parts():
-            yield part.log_probs, part.seen, part.error
-        return
-    eps = rows.precision
-    inferred = np.sqrt(12) * (eps.noise or 0.0) if eps.rounding is None else eps.rounding.step
-    inferred = inferred if noise else 0.0
-    for block in rows.blocks():
-        values = block.log_probs.astype(np.float64)
-        seen = np.isfinite(values) & (values > np.where(np.isfinite(values), values, np.inf).min(1, keepdims=True))
-        for row, tokens in zip(values, seen, strict=True):
-            tokens[tokens] = ~_repeated(row[tokens])
-        steps = [_step(row[tokens], inferred) for row, tokens in zip(values, seen, strict=True)]
-        size = np.maximum(np.abs(values), eps.size or 0.0)
-        yield values, seen, (eps.value * size + np.array(steps)[:, None]) / 2
-
-
-def _repeated(values: Matrix) -> Mask:
-    """Return which numbers of a row occur far more often than the numbers next to them."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    if counts.max(initial=0) < OFTEN:
-        return np.zeros(len(values), bool)
-    beside = np.pad(counts, NEXT, mode="reflect")
-    around = np.median(np.lib.stride_tricks.sliding_window_view(beside, 2 * NEXT + 1), 1)
-    return np.asarray((counts >= OFTEN * around)[places])
-
-
-def _step(values: Matrix, inferred: float) -> float:
-    """Return the step of the grid that the numbers of a row, (m,), may lie on.
-
-    It is the median gap where most numbers are repeated, and elsewhere the inferred step, but at most the mean gap of
-    different numbers: a coarser grid would hold fewer.
-    """
-    different, inferred = np.unique(values), max(inferred, decimal_step(values))
-    if len(different) < 2:
-        return 0.0
-    gaps = np.diff(different)
-    step = min(inferred, float(gaps.mean()))
-    return max(step, float(np.median(gaps))) if len(different) < len(values) / 2 else step

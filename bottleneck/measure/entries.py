@@ -1,0 +1,116 @@
+"""The entries of rows of log-probabilities that say what a model gave: without those that stand for something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..sources import PartialSource, Source
+from ..sources.top_k import decimal_step
+from ..spectrum.noise import FEWEST
+from .span import Mask, Matrix
+
+MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16
+"""Entries that are in memory, of evenly spaced rows, and the rows that are taken whatever their size."""
+MOST_PARTIAL = 32
+"""Rows with more than d unseen tokens that are solved: each has a factorization of its own."""
+OFTEN, NEXT = 10, 5
+"""How many times more often than the median of its next numbers, so many on either side, a number occurs that replaced
+others: a number rounded to a grid occurs about as often as those beside it."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Rows without the bias, (n, M), which entries are seen, and the most by which each is off."""
+
+    rows: Matrix
+    seen: Mask
+    error: Matrix
+    bias: Matrix
+
+    @property
+    def replaced(self) -> bool:
+        """Whether rows have more unseen entries than their lowest number: what they add hides the noise of others."""
+        return bool(((~self.seen).sum(1) > 1).any())
+
+    @classmethod
+    def of(cls, source: Source, bias: Matrix, d: int, *, noise: bool = True) -> Entries | None:
+        """Return up to `MOST_ENTRIES` of a source, evenly spaced rows that show d + 2 tokens or more.
+
+        Their errors are those of the type and of the grid that they show, and with ``noise`` those that `precision`
+        sees behind their directions.
+        """
+        T, M = source.shape
+        chosen = np.unique(np.linspace(0, T - 1, min(T, max(FEWEST_ROWS, MOST_ENTRIES // M))).astype(int))
+        start, parts = 0, []
+        for values, seen, error in _blocks(source, noise=noise and source.shape[0] > d + 1 + FEWEST):
+            some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
+            highest = np.where(seen[some], values[some], -np.inf).max(1, keepdims=True)
+            different = np.any((values[some] < highest) & seen[some], 1)
+            some, start = some[different & (seen[some].sum(1) >= d + 2)], start + len(values)
+            parts.append((values[some], seen[some], np.broadcast_to(error, values.shape)[some]))
+        values, seen, error = (np.concatenate(each) for each in zip(*parts, strict=True))
+        partial = (~seen).sum(1) > d
+        some = ~partial | (np.cumsum(partial) <= MOST_PARTIAL)
+        if not some.any():
+            return None
+        found = cls(values[some] - bias, seen[some], error[some], bias - bias.mean())
+        return cls.of(source, bias, d, noise=False) if noise and found.replaced else found
+
+    def pairs(self, moved: Matrix) -> tuple[Matrix, Mask, Matrix]:
+        """Return each row less the next one, in which what is common to all rows has gone.
+
+        ``moved`` is what roundoff makes of the entries of each row, (n,).
+        """
+        seen = self.seen & np.roll(self.seen, -1, 0)
+        error = np.broadcast_to((moved + np.roll(moved, -1))[:, None], seen.shape)
+        with np.errstate(invalid="ignore"):
+            return np.where(seen, self.rows - np.roll(self.rows, -1, 0), 0.0), seen, error
+
+
+def _blocks(rows: Source, *, noise: bool) -> Iterator[tuple[Matrix, Mask, Matrix]]:
+    """Yield the rows in blocks, (n, M) each: numbers, whether each is seen, and the most by which it is off.
+
+    A row's lowest number, and numbers that occur far more often than others, stand for other ones and are unseen.
+    """
+    if isinstance(rows, PartialSource):
+        for part in rows.parts():
+            yield part.log_probs, part.seen, part.error
+        return
+    eps = rows.precision
+    inferred = np.sqrt(12) * (eps.noise or 0.0) if eps.rounding is None else eps.rounding.step
+    inferred = inferred if noise else 0.0
+    for block in rows.blocks():
+        values = block.log_probs.astype(np.float64)
+        seen = np.isfinite(values) & (values > np.where(np.isfinite(values), values, np.inf).min(1, keepdims=True))
+        for row, tokens in zip(values, seen, strict=True):
+            tokens[tokens] = ~_repeated(row[tokens])
+        steps = [_step(row[tokens], inferred) for row, tokens in zip(values, seen, strict=True)]
+        size = np.maximum(np.abs(values), eps.size or 0.0)
+        yield values, seen, (eps.value * size + np.array(steps)[:, None]) / 2
+
+
+def _repeated(values: Matrix) -> Mask:
+    """Return which numbers of a row occur far more often than the numbers next to them."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if counts.max(initial=0) < OFTEN:
+        return np.zeros(len(values), bool)
+    beside = np.pad(counts, NEXT, mode="reflect")
+    around = np.median(np.lib.stride_tricks.sliding_window_view(beside, 2 * NEXT + 1), 1)
+    return np.asarray((counts >= OFTEN * around)[places])
+
+
+def _step(values: Matrix, inferred: float) -> float:
+    """Return the step of the grid that the numbers of a row, (m,), may lie on.
+
+    It is the median gap where most numbers are repeated, and elsewhere the inferred step, but at most the mean gap of
+    different numbers: a coarser grid would hold fewer.
+    """
+    different, inferred = np.unique(values), max(inferred, decimal_step(values))
+    if len(different) < 2:
+        return 0.0
+    gaps = np.diff(different)
+    step = min(inferred, float(gaps.mean()))
+    return max(step, float(np.median(gaps))) if len(different) < len(values) / 2 else step
