@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +15,10 @@ import numpy as np
 
 from ..core.files import open_file
 from ..errors import SourceError
-from .file_rows import ALWAYS, PACKED, UNREADABLE, FileRows, check_size, largest, unreadable
+from .file_rows import UNREADABLE, FileRows, check_size, largest, unreadable
 
 NUMBERS = "double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 """Classes of MATLAB's arrays of numbers."""
-DEFLATE = 1
-"""Number of zlib's filter in HDF5."""
 SECONDS, BYTES_A_SECOND = 60.0, 1e7
 """Time that SciPy may take, and the slowest that it reads."""
 READ_MAT = """
@@ -124,24 +121,6 @@ def _sparse(path: Path, group: Any) -> Any:
     return matrix.toarray()
 
 
-def _check_chunks(dataset: Any, most: int) -> None:
-    """Refuse chunks that unpack to more than ``most`` bytes: HDF5 unpacks a chunk before it looks at the size."""
-    creation = dataset.id.get_create_plist()
-    filters = [creation.get_filter(number)[0] for number in range(creation.get_nfilters())]
-    if len({*filters}) < len(filters):
-        raise ValueError(f"the chunks of {dataset.name} are packed twice: write it again")
-
-    def check(chunk: Any) -> None:
-        too_large = bool(filters) and chunk.size > most
-        if DEFLATE in filters and not chunk.filter_mask and PACKED * chunk.size > ALWAYS:
-            _, data = dataset.id.read_direct_chunk(chunk.chunk_offset)
-            too_large = too_large or len(zlib.decompressobj().decompress(data, most + 1)) > most
-        if too_large:
-            raise ValueError(f"a chunk of {dataset.name} unpacks to more than the {most:,} bytes that its shape allows")
-
-    dataset.id.chunk_iter(check)
-
-
 def _dataset(path: Path, dataset: Any, *, transposed: bool) -> FileRows:
     """Return the rows of a dataset whose entries are all in its own file."""
     name = dataset.name
@@ -154,9 +133,7 @@ def _dataset(path: Path, dataset: Any, *, transposed: bool) -> FileRows:
             raise ValueError(f"some entries of {name} were never written: write the whole dataset")
         check_size(shape, dataset.dtype.itemsize, stored=stored, what=name)
         if dataset.chunks:
-            size = math.prod(dataset.chunks) * dataset.dtype.itemsize
-            check_size((size,), 1, stored=stored, what=f"a chunk of {name}", whole=True)
-            _check_chunks(dataset, 2 * size + (1 << 16))
+            check_size(dataset.chunks, dataset.dtype.itemsize, stored=stored, what=f"a chunk of {name}", whole=True)
     if transposed:
         return FileRows(path, shape[::-1], lambda rows: np.asarray(dataset[..., rows]).T)
     return FileRows(path, shape, lambda rows: np.asarray(dataset[rows]))

@@ -324,8 +324,6 @@ def _has_columns(source: Any) -> bool:
         return bool(_columns(source))
     except (ImportError, OSError, ValueError):  # the reader of matrices says why
         return False
-    except SourceError:
-        return True
 
 
 JSON_LINES = Kind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.errors import ConfigurationError, CorpusError
 from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, output, read
 
 from .conftest import report, write
@@ -92,6 +93,9 @@ def test_a_markdown_file_that_cannot_be_filled(results: Results, tmp_path: Path)
     file.write_text("nothing")
     with pytest.raises(ConfigurationError, match=r"has no '<!-- table NAME -->' to fill; NAME is one of mos-table-1"):
         output.update_tables(file, results)
+    os.mkfifo(tmp_path / "pipe.md")
+    with pytest.raises(CorpusError, match=r"pipe\.md: it is a pipe, not a file; give a Markdown file"):
+        output.update_tables(tmp_path / "pipe.md", results)
     file.write_text("<!-- table spectra -->\n<!-- end of table -->")
     with pytest.raises(ConfigurationError, match="spectra is a figure, not a table; the tables are mos-table-1"):
         output.update_tables(file, results)

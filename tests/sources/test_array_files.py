@@ -8,7 +8,6 @@ import shutil
 import socket
 import sys
 import zipfile
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -277,19 +276,6 @@ def test_what_is_not_a_file_is_named(
         make(f"m{suffix}")
         with pytest.raises(BottleneckError, match=f"it is {kind}, not a folder|is {kind}, not a file|cannot be read"):
             open_source(f"m{suffix}")
-
-
-@pytest.mark.parametrize(("shape", "blocks"), [((8, 4), 100), ((512, 512), 1100)])
-def test_a_chunk_of_hdf5_that_unpacks_to_gigabytes_is_refused(
-    shape: tuple[int, int], blocks: int, tmp_path: Path
-) -> None:
-    packer = zlib.compressobj(9)
-    first, block = (packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
-    with h5py.File(tmp_path / "m.h5", "w") as file:
-        data = file.create_dataset("a", shape, "f8", chunks=shape, compression="gzip", shuffle=True)
-        data.id.write_direct_chunk((0, 0), first + blocks * block + packer.flush())
-    with pytest.raises(BottleneckError, match=r"a chunk of /a unpacks to more than the .* bytes that its shape"):
-        open_source(tmp_path / "m.h5", kind="matrix")
 
 
 @pytest.mark.parametrize(
