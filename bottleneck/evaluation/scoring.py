@@ -79,7 +79,7 @@ def perplexity(
 def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Perplexity:
     """Score every target of a source by its row; `SourceError` without targets, or for one of probability 0."""
     targets = source.targets
-    if targets is None or (targets < 0).any():
+    if targets is None or not (known := targets >= 0).any():
         raise SourceError(
             f"{source.description['path']} does not say which token came after each context, or has no column for one, "
             "so it has no perplexity: give a run, a Hugging Face model, an n-gram model, a store of one of them, or "
@@ -87,12 +87,13 @@ def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Perplexit
         )
     total, start = 0.0, 0
     with progress.bar("evaluating", source.shape[0], "tokens") as bar:
-        for losses in _losses(source, targets):
+        for all_losses in _losses(source, targets.clip(0)):
+            losses = np.where(known[start : start + len(all_losses)], all_losses, 0)
             source.check_losses(losses, start)
             total += float(losses.sum(dtype=np.float64))
             start += len(losses)
             bar.advance(len(losses))
-    return Perplexity(total / source.shape[0], source.shape[0])
+    return Perplexity(total / int(known.sum()), int(known.sum()))
 
 
 @torch.no_grad()

@@ -137,7 +137,7 @@ class Source(ABC):
     dtype: str
     """Type of the blocks, ``"float32"`` or ``"float64"``."""
     targets: NDArray[np.int64] | None = None
-    """(T,), the token that follows each context, if it is known."""
+    """(T,), the token that follows each context, −1 for one that is not known; ``None`` if none is."""
     text: Text | None = None
     """The text that the rows predict, if it is known."""
     factor_columns: int | None = None
@@ -209,6 +209,10 @@ class Source(ABC):
         part.targets = None if self.targets is None else self.targets[: contexts.__index__()]
         part._keep_first(contexts.__index__())
         return part
+
+    def scored(self) -> Self:
+        """Return the contexts whose next token is known, or all where the source cannot leave any out."""
+        return self
 
     def _keep_first(self, contexts: int) -> None:
         """Make the first rows of this copy the whole."""

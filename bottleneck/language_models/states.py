@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ class GivenStates(ModelOnText):
         layer: a `Head`, or an ``nn.Linear`` that gives the logits of a softmax. A head in bfloat16 or float16 is
             computed in float32, from the same weights.
         hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
-        targets: (T,), the token that follows each context, if it is known.
+        targets: (T,), the token that follows each context, or −1 where it is not known.
         path: name of the source, by default that of the head's class.
 
     Raises:
@@ -73,6 +73,16 @@ class GivenStates(ModelOnText):
     def entry_warning(self) -> str:
         """Return the same as `rank_warning`."""
         return self.mismatch
+
+    def scored(self) -> Self:
+        """Return the contexts whose next token is known."""
+        part = copy.copy(self)
+        if self.targets is not None:
+            known = self.targets >= 0
+            part.targets, part._states = self.targets[known], self._states[torch.from_numpy(known)]
+            part.contexts = len(part._states)
+            vars(part).pop("identity", None)
+        return part
 
     @cached_property
     def identity(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -143,7 +153,7 @@ def _tensor(hidden: Any, size: int) -> Tensor:
 def _ids(targets: Any, contexts: int, vocab_size: int) -> NDArray[np.int64]:
     """Return the token that follows each context, (T,)."""
     ids = whole_numbers(targets, "targets").reshape(-1)
-    if len(ids) != contexts or ((ids < 0) | (ids >= vocab_size)).any():
+    if len(ids) != contexts or ((ids < -1) | (ids >= vocab_size)).any():
         given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
         raise SourceError(
             f"targets must be {contexts:,} token ids from 0 to {vocab_size - 1:,}, one for each hidden state, not "

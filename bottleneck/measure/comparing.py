@@ -145,6 +145,9 @@ def compare(
             f"{part.description['path']} holds a part of each distribution, so KL(P‖Q) has no upper bound with it as "
             "Q: give it as the first source, the REFERENCE"
         )
+    scored = [source.scored() for source in sources]
+    if len({source.shape[0] for source in scored}) == 1:  # all of them know the tokens after the same contexts
+        reference, *models = sources = scored
     targets = _targets(sources)
     pairs = [Pair(reference, model, targets, examples) for model in models]
     rows = min(source.rows_at_once() for source in sources)
@@ -177,15 +180,16 @@ def _labelled(comparison: Comparison, *labels: str) -> Comparison:
 
 
 def _targets(sources: Sequence[Source]) -> Ids | None:
-    """Return the tokens that follow, if a source knows them; refuse sources on different tokens."""
-    known = next((source.targets for source in sources if source.targets is not None), None)
+    """Return the tokens that follow, if the sources know all of them; refuse sources on different tokens."""
     T, least, why = sources[0].shape[0], min(source.shape[1] for source in sources), ""
+    rows = [source.targets for source in sources if source.targets is not None and len(source.targets) == T]
+    known = np.maximum.reduce(rows) if rows else None  # −1 stands for a token that is not known
     for source in sources:
         if source.shape[0] != T:
             why = f"they have {T:,} and {source.shape[0]:,} contexts"
         elif known is None or source.targets is None:
             continue
-        elif (different := np.flatnonzero(known != source.targets)).size:
+        elif (different := np.flatnonzero((known != source.targets) & (source.targets >= 0))).size:
             row = int(different[0])
             why = f"context {row:,} is followed by token {known[row]:,} and by token {source.targets[row]:,}"
         elif known.max() >= least:
@@ -198,7 +202,7 @@ def _targets(sources: Sequence[Source]) -> Ids | None:
                 Parameter("contexts"), ", ", Parameter("context_length"), " and ", Parameter("stride"), ", and use ",
                 Parameter("bos", "off"), " if only one of them begins its windows with a special token",
             )  # fmt: skip
-    return known
+    return None if known is None or (known < 0).any() else known
 
 
 class Pair:

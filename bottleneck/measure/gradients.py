@@ -171,7 +171,7 @@ def gradient(
     """
     started = time.monotonic()
     check_positive(sample=sample)
-    opened = open_source(source, **options)
+    opened = open_source(source, **options).scored()
     targets = opened.targets
     if not isinstance(opened, ModelOnText):
         raise SourceError(

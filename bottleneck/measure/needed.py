@@ -164,7 +164,7 @@ def need(
         ConfigurationError: for r that is not a whole number from 1 to d.
     """
     started = time.monotonic()
-    opened = open_source(source, **options)
+    opened = open_source(source, **options).scored()
     head = opened.head if isinstance(opened, ModelOnText) else None
     if not isinstance(opened, ModelOnText) or head is None or not head.has_linear_logits:
         raise SourceError(

@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 import math
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.devices import exact
 from ..core.full_precision import full_precision
-from ..errors import SourceError
+from ..corpora.batches import whole_numbers
+from ..errors import MatrixError, SourceError
 from ..heads import Head, Softmax
 from ..hugging_face.folder import is_hugging_face
 from ..hugging_face.loading import config_and_class, unloaded_model
 from ..language_models import GivenStates
-from ..spectrum.blocks import check_dense
+from ..spectrum.blocks import as_array, check_dense
 from .array_files import numbers_of, read_array, read_arrays
 from .opening import Kind
 
@@ -49,7 +51,8 @@ def open_states(
     Args:
         source: a file, FILE:NAME, or a folder whose files are read in the order of their names. The states are
             (T, d), and state t predicts token t + 1 where a file also holds ``token_ids``, (T,). Beside these, states
-            (T, L, d) are those of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts.
+            (T, L, d) are those of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts. In a
+            table the columns of these names hold a list for each state, or a list of them for each text.
         head: W, (M, d), as FILE or FILE:NAME.
         bias: b, (M,), as FILE or FILE:NAME.
         norm: weight of the final norm, (d,), as FILE or FILE:NAME, for states that were taken before it. In the folder
@@ -76,7 +79,7 @@ def open_states(
         states = [normalize(each.float()) for each in states]
     if not ids:
         return GivenStates(layer, hidden=states, path=source)
-    hidden = torch.cat([each[:-1] for each in states])  # what follows the last token of a file is not known
+    hidden = torch.cat(states)
     given = GivenStates(layer, hidden=hidden, targets=_shifted(ids, 1), path=source)
     if mismatch := _mismatch(layer, hidden, ids, normed=norm is not None):
         given.mismatch, given.description = mismatch, {**given.description, "mismatch": mismatch}
@@ -94,10 +97,16 @@ def softmax_of(weight: Any, bias: str | None, **settings: Any) -> Softmax:
 
 
 def floats(array: Any, what: str, *dimensions: int) -> Tensor:
-    """Return a whole array of real numbers as a tensor."""
-    check_dense(array, what)
-    rows = numbers_of(array, what)[0 : array.shape[0]]
-    tensor = torch.as_tensor(np.require(rows, requirements="W") if isinstance(rows, np.ndarray) else rows)
+    """Return a whole array of real numbers as a tensor, in a wider type where torch does not compute in its own."""
+    whole = _whole(array, what)
+    if isinstance(whole, Tensor):
+        tensor = whole.float() if whole.is_floating_point() and whole.itemsize == 1 else whole
+    else:
+        try:
+            numbers = as_array(whole)
+        except MatrixError as error:
+            raise SourceError(f"{what}: {error}") from error
+        tensor = torch.from_numpy(np.require(numbers if whole.dtype.kind == "f" else whole, requirements="W"))
     if not tensor.is_floating_point() or tensor.ndim not in dimensions or not len(tensor):
         raise SourceError(
             f"{what}, must be real numbers in this shape, not {tensor.dtype} of shape {tuple(tensor.shape)}"
@@ -105,16 +114,48 @@ def floats(array: Any, what: str, *dimensions: int) -> Tensor:
     return tensor
 
 
-def _texts(place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
-    """Return the texts of a file: states (T, d), in the type of the file, and ids (T,) if it has them.
+def _whole(array: Any, what: str) -> Any:
+    """Return all rows of an array as a tensor or an array of NumPy; lists in the cells of a table are its last axes."""
+    if isinstance(array, SourceError):
+        raise array
+    check_dense(array, what)
+    numbers = numbers_of(array, what)
+    if not tuple(numbers.shape):
+        raise SourceError(f"{what}, must be an array, not one number")
+    rows = numbers[0 : numbers.shape[0]]
+    return rows if isinstance(rows, Tensor) else _stacked(np.asarray(rows), what)
 
-    A batch (B, T, d) is B texts.
-    """
+
+def _stacked(cells: NDArray[Any], what: str) -> NDArray[Any]:
+    if cells.dtype != object or not cells.ndim:
+        return cells
+    try:
+        return np.stack([_stacked(np.asarray(cell), what) for cell in cells.ravel()])
+    except ValueError as error:
+        raise SourceError(
+            f"{what}: the lists of a column must have one length, and the columns of a table be {STATES} and {IDS}"
+        ) from error
+
+
+def _texts(place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
+    """Return the texts of a file; see `_texts_of`."""
     arrays = read_arrays(Path(place)) if Path(place).exists() else {}
+    table, parts = arrays.get("table"), [arrays]
+    if hasattr(table, "columns") and STATES in table.columns:
+        columns = {name: np.asarray(table[name]) for name in (STATES, IDS) if name in table.columns}
+        is_nested = any(np.asarray(cell).dtype == object and np.ndim(cell) for cell in columns[STATES][:1])
+        parts = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        parts = parts if is_nested else [columns]
+    return [text for part in parts for text in _texts_of(part, place, size)]
+
+
+def _texts_of(arrays: Mapping[str, Any], place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
+    """Return texts: states (T, d), and ids (T,) if the file has them; a batch (B, T, d) is B texts."""
     states = floats(arrays[STATES] if STATES in arrays else read_array(place), f"hidden states, (T, {size})", 2, 3)
     if states.shape[-1] != size:
         raise SourceError(f"the states in {place} have {states.shape[-1]:,} dimensions, and W has {size:,} columns")
-    ids = torch.as_tensor(arrays[IDS][0 : arrays[IDS].shape[0]]) if IDS in arrays else None
+    about = f"{IDS} in {place}"
+    ids = torch.from_numpy(whole_numbers(_whole(arrays[IDS], about), about)) if IDS in arrays else None
     if states.ndim == 3 and len(states) == 1:
         states, ids = states[0], None if ids is None else ids.flatten()
     elif states.ndim == 3 and ids is None:
@@ -126,12 +167,12 @@ def _texts(place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
         states = states[:, -1]
     if ids is None:
         return [(states, None)]
-    if ids.shape != states.shape[:-1] or ids.is_floating_point() or ids.shape[-1] < 2:
+    if ids.shape != states.shape[:-1] or ids.shape[-1] < 2:
         raise SourceError(
-            f"{IDS} in {place} must be {math.prod(states.shape[:-1]):,} whole numbers, one for each state, and two or "
+            f"{about} must be {math.prod(states.shape[:-1]):,} whole numbers, one for each state, and two or "
             "more for each text"
         )
-    parts = (states, ids.long()) if states.ndim == 3 else (states[None], ids[None].long())
+    parts = (states, ids) if states.ndim == 3 else (states[None], ids[None])
     return list(zip(*parts, strict=True))
 
 
@@ -170,8 +211,8 @@ def _module(folder: Path, name: str) -> nn.Module | None:
 
 
 def _shifted(ids: list[Tensor], by: int) -> Tensor:
-    """Return the token ``by`` places after each state but a file's last one; −1 stands for one that is not known."""
-    return torch.cat([torch.cat([each, each.new_full((by,), -1)])[by:][: len(each) - 1] for each in ids])
+    """Return the token ``by`` places after that of each state; −1 stands for one that is not known."""
+    return torch.cat([torch.cat([each, each.new_full((by,), -1)])[by:] for each in ids])
 
 
 def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -> str:
@@ -189,15 +230,18 @@ def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -
     unnormed = math.inf if normed else loss(F.rms_norm(sample, sample.shape[1:]), 1)
     readings = {
         "they were taken before the final norm: give its weight, --norm FILE:NAME": unnormed,
-        "each state stands one token too late: shift the states or the ids by one": loss(sample, 0),
+        "each state stands one token too late: shift the states or the ids by one, unless the model is untrained, "
+        "which repeats its input": loss(sample, 0),
         "each state stands one token too early: shift the states or the ids by one": loss(sample, 2),
     }
     likeliest = min(readings, key=readings.__getitem__)
     perplexity = f"the perplexity of the tokens that follow is {math.exp(min(as_given, 700.0)):,.4g}"
-    if readings[likeliest] < as_given - BETTER:
+    chance = math.log(layer.vocab_size)
+    if readings[likeliest] < min(as_given, chance) - BETTER:
         return f"{perplexity}, and these states look as if {likeliest}"
-    if as_given > math.log(layer.vocab_size) - BETTER:
-        return f"{perplexity}, about that of {layer.vocab_size:,} equally likely tokens: states and head do not fit"
+    if as_given > chance - BETTER:
+        doubt = "the model is untrained, the text is random, or states and head do not belong together"
+        logger.warning("%s, no better than %s equally likely tokens: %s", perplexity, f"{layer.vocab_size:,}", doubt)
     return ""
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
@@ -20,6 +23,7 @@ from softmax_bottleneck import perplexity, rank
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.heads import Softmax
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources.kinds import open_sources
 
 M, D = 60, 8
@@ -53,12 +57,12 @@ def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: flo
     head = Softmax.of(weight, scale=1.5, soft_cap=softcap)
     expected: Any = {"hidden": states[keep], "targets": ids[keep + 1]}
     source = sb.open(str(tmp_path / "text"), **how)
-    assert source.shape == (198, M)
+    assert source.shape == (200, M)
     assert source.entry_warning() == ""
-    ours, theirs = rank(source), rank(head, **expected)
+    ours, theirs = rank(source), rank(head, hidden=states)
     np.testing.assert_allclose(ours.spectrum.values, theirs.spectrum.values)
     assert (ours.spectrum.method, ours.rank, ours.bound) == (theirs.spectrum.method, theirs.rank, theirs.bound)
-    assert sb.kld(source, pairs=500).kld == pytest.approx(sb.kld(head, pairs=500, **expected).kld)
+    assert sb.kld(source, pairs=500).kld == pytest.approx(sb.kld(head, pairs=500, hidden=states).kld)
     assert str(perplexity(source)).startswith("perplexity")
     assert perplexity(source).perplexity == pytest.approx(perplexity(head, **expected).perplexity)
 
@@ -69,7 +73,6 @@ def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: flo
         (lambda states: 0.01 * states, "taken before the final norm: give its weight, --norm FILE:NAME"),
         (lambda states: states.roll(1, 0), "one token too late"),
         (lambda states: states.roll(-1, 0), "one token too early"),
-        (lambda states: states.roll(7, 0), "states and head do not fit"),
     ],
 )
 def test_states_of_another_place_are_told(
@@ -85,6 +88,119 @@ def test_states_of_another_place_are_told(
     if "norm" in told:
         norm = f"{tmp_path / 'model.safetensors'}:norm.weight"
         assert rank(str(tmp_path / "text"), norm=norm, **how).rank.doubt == ""
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 20.0])
+def test_states_of_a_random_text_are_not_called_wrong(
+    text: Any, scale: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor those of an untrained model, whose logits are all near zero: what can be the cause is logged."""
+    weight, ids, states = text
+    how = save(tmp_path, weight, ids, scale * states[torch.randperm(200, generator=torch.Generator().manual_seed(1))])
+    source = sb.open(str(tmp_path / "text"), **how)
+    assert (source.entry_warning(), "mismatch" in source.description) == ("", False)
+    assert caplog.text.count("the model is untrained, the text is random, or states and head do not belong") == 1
+
+
+def test_the_last_state_of_a_file_counts_where_no_target_is_needed(text: Any, tmp_path: Path) -> None:
+    weight, ids, states = text
+    how = save(tmp_path, weight, ids, states)
+    keep = np.r_[0:119, 120:199]
+    np.save(tmp_path / "student.npy", (states + 0.1).numpy())
+    teacher, student = str(tmp_path / "text"), str(tmp_path / "student.npy")
+    heads: Any = [sb.open(Softmax.of(weight), hidden=each) for each in (states, states + 0.1)]
+    assert sb.compare(teacher, student, **how).statistics["kl"] == sb.compare(*heads).statistics["kl"]
+    known = [sb.open(Softmax.of(weight), hidden=states[keep], targets=ids[keep + 1])] * 2
+    both = sb.compare(teacher, teacher, **how)
+    assert both.statistics["reference_perplexity"] == sb.compare(*known).statistics["reference_perplexity"]
+    assert sb.gradient(teacher, **how).kept == pytest.approx(sb.gradient(known[0]).kept)
+    assert sb.need(teacher, **how).to_dict()["contexts"] == sb.need(known[0]).to_dict()["contexts"]
+    store = tmp_path / "s.zarr"
+    dump(teacher, store, **how)
+    assert (sb.rank(store).contexts, perplexity(store).tokens) == (200, 198)
+    assert perplexity(store).perplexity == pytest.approx(perplexity(known[0]).perplexity)
+
+
+def lists(rows: Any, kind: Any) -> Any:
+    return pa.array(list(rows), pa.list_(kind))
+
+
+FORMS: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
+    "lists": lambda h, ids: {"hidden_states": lists(h, pa.float32()), "token_ids": ids},
+    "half floats": lambda h, ids: {"hidden_states": lists(h.astype("f2"), pa.float16()), "token_ids": ids},
+    "fixed size": lambda h, ids: {"hidden_states": pa.FixedSizeListArray.from_arrays(h.ravel(), D), "token_ids": ids},
+    "a row a text": lambda h, ids: {
+        "hidden_states": [h[:120].tolist(), h[120:].tolist()],
+        "token_ids": [ids[:120].tolist(), ids[120:].tolist()],
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_states_in_the_columns_of_a_table(form: str, text: Any, tmp_path: Path) -> None:
+    weight, ids, states = text
+    np.save(tmp_path / "w.npy", weight.numpy())
+    pq.write_table(pa.table(FORMS[form](states.numpy(), ids.numpy())), tmp_path / "h.parquet")
+    source = sb.open(str(tmp_path / "h.parquet"), head=str(tmp_path / "w.npy"))
+    expected = sb.open(Softmax.of(weight), hidden=states.half() if "half" in form else states)
+    np.testing.assert_array_equal(next(source.blocks()).log_probs, next(expected.blocks()).log_probs)
+    last = [119, 199] if form == "a row a text" else [199]
+    np.testing.assert_array_equal(source.targets, np.where(np.isin(np.arange(200), last), -1, ids.roll(-1)))
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "longdouble", "f2", "float8_e4m3fn"])
+def test_types_that_torch_does_not_compute_in(kind: str, text: Any, tmp_path: Path) -> None:
+    weight, ids, states = text
+    if kind.startswith("float8"):
+        states = states.to(torch.float8_e4m3fn)
+        save_file({"hidden_states": states, "token_ids": ids}, tmp_path / "h.safetensors")
+        save_file({"w": weight}, tmp_path / "w.safetensors")
+    else:
+        states = states.numpy().astype(kind)
+        np.savez(tmp_path / "h.npz", hidden_states=states, token_ids=ids.numpy().astype(">i8"))
+        np.savez(tmp_path / "w.npz", w=weight.numpy().astype(kind))
+        weight = torch.from_numpy(weight.numpy().astype(kind).astype("f4"))
+    suffix = ".safetensors" if kind.startswith("float8") else ".npz"
+    source = sb.open(str(tmp_path / f"h{suffix}"), head=str(tmp_path / f"w{suffix}"))
+    wide = states.float() if isinstance(states, Tensor) else torch.from_numpy(states.astype("f4"))
+    expected = sb.open(Softmax.of(weight), hidden=wide)
+    np.testing.assert_allclose(next(source.blocks()).log_probs, next(expected.blocks()).log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("states", "told"),
+    [
+        (np.zeros((9, D), "U3"), "must hold real numbers, not <U3"),
+        (np.zeros((9, D), "M8[s]"), "must hold real numbers, not datetime64"),
+        (np.zeros((9, D), [("a", "f4")]), "must hold real numbers, not"),
+        (np.zeros((9, D), "V2"), "bfloat16 without its type"),
+        (np.zeros((9, D), complex), "must hold real numbers, not complex128"),
+        (np.float32(3), "must be an array, not one number"),
+    ],
+)
+@pytest.mark.parametrize("place", ["states", "head"])
+def test_arrays_that_are_not_real_numbers(states: Any, told: str, place: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "wrong.npy", states)
+    np.save(tmp_path / "right.npy", np.ones((9, D), np.float32))
+    source, head = [str(tmp_path / name) for name in ("wrong.npy", "right.npy")][:: 1 if place == "states" else -1]
+    with pytest.raises(SourceError, match=told):
+        rank(source, head=head)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"hidden_states": [[1.0] * D, [1.0]]}, "the lists of a column must have one length"),
+        ({"hidden_states": [[1.0] * D, None]}, "the lists of a column must have one length"),
+        ({"hidden_states": ["a", "b"]}, "must hold real numbers, not <U1"),
+        ({"hidden_states": [[1.0] * D] * 2, "token_ids": ["a", "b"]}, "token_ids in .* must be whole numbers .* text"),
+    ],
+)
+def test_columns_that_are_not_states(columns: Any, told: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", np.ones((M, D), np.float32))
+    pq.write_table(pa.table(columns), tmp_path / "h.parquet")
+    with pytest.raises(SourceError, match=told):
+        rank(str(tmp_path / "h.parquet"), head=str(tmp_path / "w.npy"))
 
 
 @pytest.mark.parametrize("beta", [False, True])
@@ -157,7 +273,7 @@ def test_the_command_takes_the_last_of_several_layers(text: Any, tmp_path: Path)
         ({"hidden_states": torch.zeros(9, D), "token_ids": torch.zeros(4).long()}, {}, "must be 9 whole numbers"),
         ({"hidden_states": torch.zeros(9, 2, D)}, {}, r"may be those of layers, \(T, L, d\), or of texts"),
         ({"hidden_states": torch.zeros(9, D).long()}, {}, "must be real numbers in this shape, not torch.int64"),
-        ({"hidden_states": torch.zeros(9, D), "token_ids": torch.full((9,), M)}, {}, "must be 8 token ids from 0 to"),
+        ({"hidden_states": torch.zeros(9, D), "token_ids": torch.full((9,), M)}, {}, "must be 9 token ids from 0 to"),
         ({"hidden_states": torch.zeros(9, D)}, {"bias": "w.npy"}, r"the bias, \(M,\), must be"),
         ({"hidden_states": torch.zeros(9, D)}, {"norm": "h.safetensors:norm"}, "there is no 'norm'"),
         ({"hidden_states": torch.zeros(9, D)}, {"head": "none.npy"}, "the file none.npy does not exist"),
