@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Unpack, overload
 
 import numpy as np
@@ -183,7 +184,7 @@ def _targets(sources: Sequence[Source]) -> Ids | None:
     """Return the tokens that follow, if the sources know all of them; refuse sources on different tokens."""
     T, least, why = sources[0].shape[0], min(source.shape[1] for source in sources), ""
     rows = [source.targets for source in sources if source.targets is not None and len(source.targets) == T]
-    known = np.maximum.reduce(rows) if rows else None  # −1 stands for a token that is not known
+    known = None if not rows else reduce(lambda one, other: np.where(one < 0, other, one), rows)
     for source in sources:
         if source.shape[0] != T:
             why = f"they have {T:,} and {source.shape[0]:,} contexts"

@@ -140,7 +140,8 @@ def _stacked(cells: NDArray[Any], what: str) -> NDArray[Any]:
 def _texts(place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
     """Return the texts of a file; see `_texts_of`."""
     arrays = read_arrays(Path(place)) if Path(place).exists() else {}
-    table, parts = arrays.get("table"), [arrays]
+    table: Any = arrays.get("table")
+    parts: list[Mapping[str, Any]] = [arrays]
     if hasattr(table, "columns") and STATES in table.columns:
         columns = {name: np.asarray(table[name]) for name in (STATES, IDS) if name in table.columns}
         is_nested = any(np.asarray(cell).dtype == object and np.ndim(cell) for cell in columns[STATES][:1])
