@@ -74,8 +74,10 @@ class Combination(Head):
     ) -> None:
         super().__init__(hidden_size, vocab_size, embedding_size=embedding_size, bias=bias)
         if self.__signature__ is not None:
-            more = [*self.__signature__.parameters.values()][len(signature(Head).parameters) :]
-            settings = {each.name: each.default for each in more} | settings
+            arguments = self.__signature__.bind(hidden_size, vocab_size, **settings)
+            arguments.apply_defaults()
+            sizes = signature(Head).parameters
+            settings = {name: value for name, value in arguments.arguments.items() if name not in sizes}
         for name, value in settings.items():
             setattr(self, name, value)
         inside = {name: settings.pop(name) for name in CONTEXTS if name in settings}
