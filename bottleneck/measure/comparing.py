@@ -19,8 +19,6 @@ from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..results.base import short_names
 from ..sources import (
     Block,
-    Difference,
-    FiniteColumns,
     KldSource,
     Part,
     PartialSource,
@@ -30,14 +28,12 @@ from ..sources import (
     labelled,
     open_sources,
 )
-from ..spectrum import effective_rank, numerical_rank
-from ..spectrum.noise import COLUMNS, ROWS, noise_of_difference
-from ..spectrum.rules import entry_roundoff
-from .comparison import Comparison, Comparisons, DifferenceRank, Example, Prediction
-from .computing import SpectrumSettings, compute_spectrum
+from .comparison import Comparison, Comparisons, Example, Prediction
+from .computing import SpectrumSettings
+from .difference import ObservedDifference
 from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, Values, divergences, normalized, statistics
 from .intervals import interval_divergences
-from .pairwise_kld import CACHED, source_precision
+from .pairwise_kld import CACHED, looks_rounded, source_precision
 
 PREDICTIONS = 5
 """Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
@@ -45,9 +41,6 @@ CONTEXT_TOKENS = 30
 """Number of tokens shown before the target."""
 SENTENCE_TOKENS = 60
 """Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
-SKETCHED, SKETCH_WIDTH = 1e13, 256
-"""Operations T · M · min(T, M) above which the spectrum of a difference without thin factors is sketched, and the
-number of the sketch's dimensions."""
 Ids = NDArray[np.int64]
 
 
@@ -182,15 +175,20 @@ def _labelled(comparison: Comparison, *labels: str) -> Comparison:
 
 def _targets(sources: Sequence[Source]) -> Ids | None:
     """Return the tokens that follow, if the sources know all of them; refuse sources on different tokens."""
-    T, least, why = sources[0].shape[0], min(source.shape[1] for source in sources), ""
-    rows = [source.targets for source in sources if source.targets is not None and len(source.targets) == T]
+    least, why = min(source.shape[1] for source in sources), ""
+    counts = [source.shape[0] for source in sources]
+    if len(set(counts)) > 1:
+        each = (f"{source.description['path']} has {n:,}" for source, n in zip(sources, counts, strict=True))
+        raise SourceError(
+            f"the sources have different numbers of contexts: {', '.join(each)}; if all are on one text and begin "
+            "with the same contexts, compare the first of each: give ", Parameter("contexts"), f" {min(counts)}",
+        )  # fmt: skip
+    rows = [source.targets for source in sources if source.targets is not None]
     known = None if not rows else reduce(lambda one, other: np.where(one < 0, other, one), rows)
     for source in sources:
-        if source.shape[0] != T:
-            why = f"they have {T:,} and {source.shape[0]:,} contexts"
-        elif known is None or source.targets is None:
+        if known is None or source.targets is None:
             continue
-        elif (different := np.flatnonzero((known != source.targets) & (source.targets >= 0))).size:
+        if (different := np.flatnonzero((known != source.targets) & (source.targets >= 0))).size:
             row = int(different[0])
             why = f"context {row:,} is followed by token {known[row]:,} and by token {source.targets[row]:,}"
         elif known.max() >= least:
@@ -221,11 +219,8 @@ class Pair:
             )
         self._eps = [source_precision(each) for each in self._sources if not isinstance(each, PartialSource)]
         self._found: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
-        self._squares, self._cut, self._masked = np.zeros(2), np.zeros(2), False
-        self._inferred = any(each.assumed for each in self._eps)
-        self._every = -(-reference.shape[0] // ROWS)
-        self._columns = np.linspace(0, self._vocab - 1, min(COLUMNS, self._vocab)).astype(int)
-        self._sample: list[Matrix] = []  # of log P − log Q, if the precision of either is inferred
+        self._cut = np.zeros(2)
+        self._difference = None if self._is_partial else ObservedDifference(self._sources, self._eps, self._vocab)
         self._best: tuple[list[Example], list[Example]] = ([], [])
 
     def add(self, first: Block | Part, second: Block) -> None:
@@ -255,12 +250,8 @@ class Pair:
     def _add_whole(self, start: int, entries: Sequence[Matrix], targets: Ids | None) -> dict[str, Values]:
         P, Q = (normalized(each, eps) for each, eps in zip(entries, self._eps, strict=True))
         found = divergences(P, Q, targets)
-        finite = [np.where(np.isneginf(each), 0.0, each).astype(np.float64) for each in entries]
-        self._squares += [float((each**2).sum()) for each in finite]
-        if self._inferred:
-            sampled = np.arange(start, start + len(P.p)) % self._every == 0
-            self._sample.append((finite[0] - finite[1])[np.ix_(sampled, self._columns)])
-        self._masked |= any(bool(np.isneginf(each).any()) for each in entries)
+        assert self._difference is not None
+        self._difference.watch(start, entries)
         if targets is not None:
             self._keep_examples(start, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
         return found
@@ -296,7 +287,8 @@ class Pair:
 
     def comparison(self, how: SpectrumSettings, *, like_llama_cpp: bool) -> Comparison:
         """Return the comparison, with the rank of the difference, which takes all entries and a pass of its own."""
-        found = {name: ByContext(*np.concatenate(parts, 1)) for name, parts in self._found.items()}
+        joined = ((name, np.concatenate(parts, 1)) for name, parts in self._found.items())
+        found = {name: ByContext(each[0], each[1], self._is_partial) for name, each in joined}
         reference, model = self._sources
         if like_llama_cpp and "kl_llama_cpp" not in found:
             raise SourceError(
@@ -315,13 +307,15 @@ class Pair:
             notes.append(
                 "intervals hold every distribution that the reference's numbers allow; KL(Q‖P) has no upper bound"
             )
+        of_both = zip(self._eps[::-1], "QP", strict=False)  # of Q alone, if a part of P is unseen
+        notes += filter(None, (looks_rounded(eps, f"the numbers of {name}") for eps, name in of_both))
         if self._targets is None:
             notes.append("which tokens follow is unknown, so columns that need them are missing")
         elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
             notes.append(_without_unseen(found, is_unseen, like_llama_cpp=like_llama_cpp))
         difference = None
         try:
-            difference = None if self._is_partial else self._difference(how)
+            difference = self._difference.rank(how) if self._difference else None
         except MatrixError as error:
             notes.append(f"the rank of the difference is not known: {error}")
         losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
@@ -341,37 +335,6 @@ class Pair:
                 "entropy": found["entropy"].values,
             },
         )
-
-    def _difference(self, how: SpectrumSettings) -> DifferenceRank:
-        """Return the rank of log P − log Q, whose tolerance covers the roundoff of both."""
-        matrix: Source = Difference(*self._sources)
-        if self._masked:
-            matrix = FiniteColumns(matrix, progress=how.progress)
-        T, M = shape = matrix.shape
-        if T * M * min(shape) > SKETCHED and None in (source.factor_columns for source in self._sources):
-            how = replace(how, method="sketch", width=SKETCH_WIDTH)
-        eps = matrix.precision.value
-        spectrum, _ = compute_spectrum(matrix, eps, how)
-        norms = (
-            max(math.sqrt(squares), (each.size or 0.0) * math.sqrt(T * M))
-            for squares, each in zip(self._squares, self._eps, strict=True)
-        )
-        roundoff = sum(entry_roundoff(norm, each.value) for norm, each in zip(norms, self._eps, strict=True))
-        size = math.sqrt(max(self._squares) / (T * M))
-        deviation = noise_of_difference(np.concatenate(self._sample), size=size, eps=eps) if self._sample else 0.0
-        shown = deviation * (math.sqrt(T) + math.sqrt(M))
-        rank = numerical_rank(
-            spectrum.centered,
-            shape=shape,
-            eps=eps,
-            floor=max(spectrum.centered_error, roundoff),
-            noise=max(math.hypot(*(each.noise_norm(shape) for each in self._eps)), shown),
-            residual=spectrum.residual,
-        )
-        most = min(each for each in (T, M - 1, matrix.bound.centered) if each is not None)
-        rank = replace(rank, high=max(rank.value, min(rank.high, most)))
-        held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual)
-        return DifferenceRank(rank, most, held, spectrum.method)
 
 
 def _without_unseen(found: dict[str, ByContext], is_unseen: NDArray[np.bool_], *, like_llama_cpp: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, final
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Largest number of columns of a line about a context."""
-SIGNED = re.compile(r"log_ratio|delta_p(_[\d.]+)?")
-"""Names of statistics that may be negative."""
 MOST_DIGITS = 6
 """Largest number of decimals; smaller numbers have an exponent."""
+EXACT_DIGITS = 12
+"""Decimals of the ends of an interval that float64 keeps."""
 LABELS = {
     "perplexity": "perplexity of Q",
     "log_ratio": "ln PPL(Q)/PPL(P)",
@@ -229,9 +228,8 @@ def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False)
     scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
     if "coverage" in statistics:
         half = estimate.roundoff or 0.0
-        least = 0.0 if estimate.value >= 0 and not SIGNED.fullmatch(name) else -math.inf
-        ends = (max(estimate.value + sign * half, least) for sign in (-1, 1))
-        low, high = (f"{scale * end:.{4 - short}g}" for end in ends)
+        ends = (round(scale * (estimate.value + sign * half), EXACT_DIGITS) + 0.0 for sign in (-1, 1))  # no −0
+        low, high = (f"{end:.{4 - short}g}" for end in ends)
         if estimate.roundoff is None or low != high:
             within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
             within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"

@@ -39,8 +39,8 @@ class Estimate:
     standard_error: float | None
     """Standard error, with contexts as independent draws; ``None`` where it is not known, as for a maximum."""
     roundoff: float | None
-    """Bound on what rounding of the entries, of float64 sums, and unseen entries of a part of a distribution add: half
-    the width of the interval about ``value``. ``None`` if the rounding is unknown, or ``value`` is a lower bound."""
+    """Bound on what rounding to the type of the entries, float64 sums, and unseen entries of a part of a distribution
+    add: half the width of the interval about ``value``. ``None`` if ``value`` is a lower bound."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,19 @@ class ByContext:
     values: Values
     """(T,)."""
     error: Values
-    """(T,), most by which each value may be off."""
+    """(T,), most by which each value may be off; infinite for a value that is a lower bound."""
+    is_interval: bool = False
+    """Whether the values are the middles of intervals, rather than what the numbers themselves give."""
+
+    @property
+    def _ends(self) -> tuple[Values, Values]:
+        return self.values - np.where(np.isinf(self.error), 0.0, self.error), self.values + self.error
 
     def mean(self) -> Estimate:
         """Return the mean."""
-        return _estimate(self.values.mean(), _standard_error(self.values), self.error.mean())
+        value, moved = self.values.mean(), self.error.mean()
+        value = self._ends[0].mean() if math.isinf(moved) else value
+        return _estimate(value, _standard_error(self.values), moved)
 
     def quantile(self, share: float) -> Estimate:
         """Return the value at the place q (n − 1) of the sorted ones, interpolated linearly.
@@ -68,9 +76,11 @@ class ByContext:
         low, high = share * (n - 1) - width, share * (n - 1) + width
         inside = 0 < share < 1 and low >= 0 and high <= n - 1
         with np.errstate(invalid="ignore"):  # ∞ − ∞
-            moved = max(abs(_at(np.sort(self.values + sign * self.error), share * (n - 1)) - value) for sign in (-1, 1))
+            least, most = (_at(np.sort(end), share * (n - 1)) for end in self._ends)
+            if self.is_interval:
+                value = (least + most) / 2 if math.isfinite(most) else least
             spread = (_at(values, high) - _at(values, low)) / 2 if inside else math.nan
-        return _estimate(value, spread, moved)
+        return _estimate(value, spread, max(most - value, value - least))
 
     def root_mean_square(self) -> Estimate:
         """Return the root of the mean square."""
@@ -103,15 +113,14 @@ class Rows(NamedTuple):
     log_p: Matrix
     p: Matrix
     error: Matrix
-    """Most by which rounding changes each log-probability before the rows are normalized; NaN if it is unknown."""
+    """Most by which the type of the entries changes each log-probability before the rows are normalized."""
 
 
 def normalized(entries: NDArray[np.floating], eps: Precision) -> Rows:
     """Return log-probabilities or logits of some tokens, (n, M), as distributions over these tokens."""
     entries = entries.astype(np.float64)
-    step = 0.0 if eps.rounding is None else eps.rounding.step
-    size = np.maximum(np.abs(entries), eps.size or 0.0)
-    error = eps.value / 2 * size + SUMS * (size + 1) + (step / 2 if math.isfinite(step) else math.nan)
+    # Logits and their normalization are rounded to one type.
+    error = eps.value * np.maximum(np.abs(entries), eps.size or 0.0) + SUMS
     error[np.isneginf(entries)] = 0.0
     log_p = entries - entries.max(1, keepdims=True)
     p = np.exp(log_p)
@@ -128,9 +137,9 @@ def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> d
 
     where q − p = p (e^{−d} − 1) keeps its digits for small d, so that equal rows have no roundoff of first order.
 
-    Errors are first-order bounds for entries that are off by e, ∂KL/∂l = p (d − KL) and ∂KL/∂l' = q − p, with the
-    second-order term Σ p e² + Σ q e'², which is all there is for equal rows. A share of contexts is off by those whose
-    likeliest tokens are closer than their errors.
+    For entries that are off by e and e', ∂KL/∂l = p (d − KL) and ∂KL/∂l' = q − p bound the error of all three
+    divergences D by Σ max(p, q) (e + e') (|d| + D + e + e'), which is of second order for equal rows. A share of
+    contexts is off by those whose likeliest tokens are closer than their errors.
 
     Args:
         P: rows of the reference.
@@ -155,37 +164,30 @@ def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> d
         near = np.clip(d, -LARGEST_LOG, LARGEST_LOG)
         p_side, q_side = -np.log1p(np.expm1(-near) / 2), -np.log1p(np.expm1(near) / 2)
         to_middle, q_to_middle = mean(P.p, p_side), mean(Q.p, q_side)
-        apart = np.abs(P.p - Q.p)
-        e, e_q = mean(P.p, P.error), mean(Q.p, Q.error)
-        second = mean(P.p, P.error**2) + mean(Q.p, Q.error**2)
-        jsd_error = mean(P.p, np.abs(p_side - to_middle[:, None]) * P.error)
-        jsd_error += mean(Q.p, np.abs(q_side - q_to_middle[:, None]) * Q.error)
+        error = P.error + Q.error
+        e, moved = ((np.maximum(P.p, Q.p) * each).sum(1) for each in (error, error * (np.abs(near) + error)))
         cut = (np.where(P.log_p > LLAMA_CPP_LEAST, P.p * d, 0.0) + change).sum(1)  # changes sum to 0
-        moved = P.p * (P.error + (e + e_q)[:, None]) + Q.p * Q.error  # of what is left out, to first order
-        unsure = np.where(P.log_p <= LLAMA_CPP_LEAST, moved, 0.0).sum(1)
-        unsure += np.where(np.abs(P.log_p - LLAMA_CPP_LEAST) <= P.error + e[:, None], P.p * np.abs(d), 0.0).sum(1)
-        entropy = -mean(P.p, P.log_p)
-        kl_error = mean(P.p, np.abs(d - kl[:, None]) * P.error) + (apart * Q.error).sum(1) + second
+        off = P.error + 2 * e[:, None]
+        unsure = np.where(P.log_p <= LLAMA_CPP_LEAST, P.p * (1 + np.abs(near)) * (off + Q.error), 0.0)
+        unsure += np.where(np.abs(P.log_p - LLAMA_CPP_LEAST) <= off, P.p * np.abs(near), 0.0)
+        jsd = np.maximum(to_middle + q_to_middle, 0.0) / 2
         found = {
-            "kl": (kl, kl_error),
-            "kl_llama_cpp": (cut, kl_error + unsure),
-            "reverse_kl": (
-                reverse,
-                mean(Q.p, np.abs(d + reverse[:, None]) * Q.error) + (apart * P.error).sum(1) + second,
-            ),
-            "jsd": (np.maximum(to_middle + q_to_middle, 0.0) / 2, jsd_error / 2 + second),
-            "tv": (apart.sum(1) / 2, e + e_q),
-            "entropy": (entropy, mean(P.p, np.abs(P.log_p + entropy[:, None]) * P.error)),
+            "kl": (kl, moved + kl * e),
+            "kl_llama_cpp": (cut, moved + kl * e + unsure.sum(1)),
+            "reverse_kl": (reverse, moved + reverse * e),
+            "jsd": (jsd, moved + jsd * e),
+            "tv": (np.abs(P.p - Q.p).sum(1) / 2, np.minimum(e, 1.0)),
+            "entropy": (-mean(P.p, P.log_p), np.zeros(len(kl))),
             **agreement(P, Q),
-            **({} if targets is None else _losses(P, Q, targets, e, e_q)),
+            **({} if targets is None else _losses(P, Q, targets, e)),
         }
     return {name: np.stack(each) for name, each in found.items()}
 
 
-def _losses(P: Rows, Q: Rows, targets: NDArray[np.int64], e: Values, e_q: Values) -> dict[str, tuple[Values, Values]]:
+def _losses(P: Rows, Q: Rows, targets: NDArray[np.int64], e: Values) -> dict[str, tuple[Values, Values]]:
     """Return what depends on the tokens that follow, given the mean errors of the rows."""
     at = np.arange(len(targets)), targets
-    off, q_off = P.error[at] + e, Q.error[at] + e_q
+    off, q_off = P.error[at] + e, Q.error[at] + e
     nll, q_nll = -P.log_p[at], -Q.log_p[at]
     return {
         "reference_nll": (nll, off),
@@ -237,7 +239,7 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
     result["acceptance"] = _changed(result["tv"], lambda tv: 1 - tv, lambda _: 1.0)
     result["tokens_a_step"] = _changed(
         result["acceptance"],
-        lambda alpha: sum(alpha**i for i in range(DRAFTS + 1)),
+        lambda alpha: sum(min(max(alpha, 0.0), 1.0) ** i for i in range(DRAFTS + 1)),
         lambda alpha: sum(i * alpha ** (i - 1) for i in range(1, DRAFTS + 1)),
         is_interval="coverage" in found,
     )
@@ -245,8 +247,7 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
         change = found["delta_p"]
         result |= {"delta_p": change.mean(), "delta_p_rms": change.root_mean_square()}
         result |= {f"delta_p_{100 * share:g}": change.quantile(share) for share in DELTA_SHARES}
-    shares = ("same_top", "top_5", *(() if like_llama_cpp else ("coverage",)))
-    return result | {name: found[name].mean() for name in shares if name in found}
+    return result | {name: found[name].mean() for name in ("same_top", "top_5", "coverage") if name in found}
 
 
 def _changed(

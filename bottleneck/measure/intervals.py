@@ -13,7 +13,8 @@ from .divergences import LLAMA_CPP_LEAST, Matrix, Rows, Values, agreement
 
 STEPS, CLOSE = 100, 1e-13
 """Most steps that find the distribution nearest to Q, and by how much the sum of its probabilities may miss 1."""
-
+LARGEST = {"kl": math.inf, "jsd": math.log(2), "tv": 1.0}
+"""The most that each divergence can be."""
 
 Box = tuple[Matrix, Matrix]
 """Distributions whose probabilities lie between two numbers each, (n, M); from 0 for an unseen token."""
@@ -103,18 +104,22 @@ def interval_divergences(
     of_model = {"kl": (farthest * Q.error).sum(1) + (q * Q.error**2).sum(1), "tv": e}
     of_model["jsd"] = of_model["kl"] + e
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = {name: _between(term(near).sum(1), most(term, box), of_model[name]) for name, term in terms.items()}
+        found = {
+            name: _between(term(near).sum(1), most(term, box), of_model[name], least=0.0, largest=LARGEST[name])
+            for name, term in terms.items()
+        }
     p = np.exp(part.log_probs) * part.seen
     unseen, count = np.maximum(1 - p.sum(1), 0.0), np.maximum((~part.seen).sum(1), 1)
     spread = np.where(unseen > 0, unseen * np.log(np.where(unseen > 0, unseen, 1.0) / count), 0.0)
     found["entropy"] = -np.sum(p * part.log_probs, 1) - spread, np.zeros(len(p))  # of an even spread
-    found["coverage"] = _between(low.sum(1), np.minimum((high * part.seen).sum(1), 1.0))
+    found["coverage"] = _between(low.sum(1), (high * part.seen).sum(1), largest=1.0)
     if is_llama_cpp:
         over = part.log_probs > LLAMA_CPP_LEAST
         p = np.where(over, np.exp(part.log_probs), 0.0)
         d = np.where(over, part.log_probs - Q.log_p, 0.0)
         found["kl_llama_cpp"] = (p * d).sum(1), of_model["kl"]
-    found |= agreement(Rows(part.log_probs, p, np.broadcast_to(part.error, p.shape)), Q)
+    for name, (share, is_open) in agreement(Rows(part.log_probs, p, np.broadcast_to(part.error, p.shape)), Q).items():
+        found[name] = _between(share, share, is_open, least=0.0, largest=1.0)
     if targets is not None:
         at = np.arange(len(targets)), targets
         off = Q.error[at] + e
@@ -126,7 +131,13 @@ def interval_divergences(
     return {name: np.stack(each) for name, each in found.items()}
 
 
-def _between(low: Values, high: Values, more: Values | float = 0.0) -> tuple[Values, Values]:
-    """Return the middle of an interval and half its width; the low end alone if its width is not known."""
+def _between(
+    low: Values, high: Values, more: Values | float = 0.0, *, least: float = -math.inf, largest: float = math.inf
+) -> tuple[Values, Values]:
+    """Return the middle of an interval that is ``more`` wider to both sides and ends at ``least`` and ``largest``.
+
+    Beside it stands half the width; where that is not known, beside the low end alone.
+    """
+    low, high = np.maximum(low - more, least), np.minimum(high + more, largest)
     with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(high + more), (low + high) / 2, low), np.maximum((high - low) / 2, 0.0) + more
+        return np.where(np.isfinite(high), (low + high) / 2, low), np.maximum((high - low) / 2, 0.0)

@@ -76,9 +76,8 @@ class PairwiseKLD(Result, kind="kld"):
     """T."""
     vocab: int
     """M."""
-    roundoff: float | None
-    """First-order bound on the error of ``kld`` that the rounding of the entries causes, in nats; ``None`` where it is
-    unknown, because each row holds one number only after a coarser rounding."""
+    roundoff: float
+    """First-order bound on the error of ``kld`` that rounding the entries to their type causes, in nats."""
     largest_log_sum: float | None
     """Largest |log Σ P| of the rows before they were normalized, in nats; ``None`` for logits."""
     eps: Precision
@@ -121,18 +120,11 @@ class PairwiseKLD(Result, kind="kld"):
         how, error = "all pairs", ""
         if self.standard_error is not None:
             how, error = f"{self.pairs:,} drawn pairs", f" ± {_nats(self.standard_error)} (standard error)"
-        coarse = _step(self.eps) and self.eps.rounding and (self.eps.rounding.dtype or "a coarser type")
-        entries = coarse or self.eps.dtype or f"eps {self.eps.value:g}"
-        line = f"{_nats(self.kld)}{error}"
-        line += " nats" if self.roundoff is None else f" ± {self.roundoff:.1g} (roundoff of {entries}) nats"
-        line += f" ({how})"
-        if self.roundoff is None:
-            line += f"; its roundoff is unknown: {self.eps.rounding}"
-        elif self.eps.assumed and self.eps.rounding is None and self.eps.noise is None:
-            line += "; whether the numbers were rounded earlier cannot be seen"
-        if self.largest_log_sum is not None and self.largest_log_sum > (self.roundoff or 0.0):
+        entries = self.eps.dtype or f"eps {self.eps.value:g}"
+        line = f"{_nats(self.kld)}{error} ± {self.roundoff:.1g} (roundoff of {entries}) nats ({how})"
+        if self.largest_log_sum is not None and self.largest_log_sum > self.roundoff:
             line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
-        return f"{line}; {self.doubt}" if self.doubt else line
+        return "; ".join(filter(None, (line, looks_rounded(self.eps), self.doubt)))
 
 
 def _nats(value: float) -> str:
@@ -179,9 +171,9 @@ def pairwise_kld(
 
     p + p′ replaces |p − p′|, so that the bound also holds for equal rows, where the first-order error is zero. Over all
     pairs l′ and D become their means, and the Cauchy-Schwarz inequality bounds the first sum by
-    :math:`\sqrt{E_c \sum p (l - E[l])^2 - D^2} \sqrt{E_c \sum p a^2}`. If the entries show a coarser rounding in
-    steps δ (`Rounding`), δ is added to eps |a|. The sums of n terms in float64 add at most n · 2⁻⁵³ times the
-    magnitudes that are subtracted.
+    :math:`\sqrt{E_c \sum p (l - E[l])^2 - D^2} \sqrt{E_c \sum p a^2}`. The sums of n terms in float64 add at most
+    n · 2⁻⁵³ times the magnitudes that are subtracted. A coarser rounding that the entries show is named beside the
+    divergence, which is that of the numbers as they are.
 
     Args:
         log_probs: (T, M) array or tensor, natural logarithms; or a function that returns an iterable of (n, M)
@@ -281,14 +273,14 @@ class _Rows:
         deviation = math.sqrt(max(float((p_log_p_squared - 2 * p_log_p * log_p + p * log_p**2).sum()) - kld**2, 0.0))
         moved = deviation * math.sqrt(float(p_size_squared.sum())) + float(p_size.sum() + p @ size)
         summing = -(contexts + p.size) * (negative_entropy + cross)
-        return self._divergence(kld, (contexts, p.size), (moved, deviation + 2, summing))
+        return self._divergence(kld, (contexts, p.size), moved, summing)
 
     def over_drawn_pairs(self, shape: tuple[int, int], pairs: int, seed: int) -> PairwiseKLD:
         """Return the mean over drawn pairs of rows of a (T, M) matrix."""
         contexts, vocab = shape
         drawn = np.random.default_rng(seed).integers(contexts, size=(pairs, 2))
         at_once = max(1, ROWS_IN_MEMORY // (2 * vocab))
-        values, *moved = np.empty((4, pairs))
+        values, moved, summing = np.empty((3, pairs))
         for start in range(0, pairs, at_once):
             some = drawn[start : start + at_once]
             needed, places = np.unique(some, return_inverse=True)
@@ -298,32 +290,29 @@ class _Rows:
                 one, other = self.sizes(collected[pair])
                 values[index] = float(p @ (log_p - log_q))
                 apart = p * np.abs(log_p - log_q - values[index])
-                moved[0][index] = float(apart @ one + (p + q) @ other)
-                moved[1][index] = float(apart.sum()) + 2
-                moved[2][index] = -vocab * float(p @ (log_p + log_q))
-        entries, steps, summing = (float(each.mean()) for each in moved)
+                moved[index] = float(apart @ one + (p + q) @ other)
+                summing[index] = -vocab * float(p @ (log_p + log_q))
         counts, edges = np.histogram(values, bins=BINS, range=(min(0.0, values.min()), values.max()))
         return self._divergence(
-            float(values.mean()), shape, (entries, steps, summing), pairs=pairs,
+            float(values.mean()), shape, float(moved.mean()), float(summing.mean()), pairs=pairs,
             standard_error=float(values.std(ddof=1)) / math.sqrt(pairs),
             histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())),
         )  # fmt: skip
 
     def _divergence(
-        self, kld: float, shape: tuple[int, int], moved: tuple[float, float, float], **drawn: Any
+        self, kld: float, shape: tuple[int, int], moved: float, summing: float, **drawn: Any
     ) -> PairwiseKLD:
         """Return a divergence with its roundoff; refuse rows whose |log Σ P| their precision does not explain.
 
-        ``moved`` is by how much it moves with ε/2 of the entries' sizes, with δ/2, and with 2⁻⁵³ of each sum.
+        It moves by ``moved`` with ε/2 of the entries' sizes, and by ``summing`` with 2⁻⁵³ of each sum.
         """
         eps = self._eps or self._inspection.precision
         self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, shape[1])))
-        roundoff = eps.value / 2 * moved[0] + _step(eps) / 2 * moved[1] + 2.0**-53 * moved[2]
         return PairwiseKLD(
             kld=kld,
             contexts=shape[0],
             vocab=shape[1],
-            roundoff=roundoff if math.isfinite(roundoff) else None,
+            roundoff=eps.value / 2 * moved + 2.0**-53 * summing,
             largest_log_sum=self._largest if self._kind == "log-probs" else None,
             eps=eps,
             doubt=self._inspection.replaced() if self._eps is None else "",
@@ -341,15 +330,14 @@ class _Rows:
         return collected
 
 
-def _step(eps: Precision) -> float:
-    """Return the step of a coarser rounding, 0 where there is none, infinite where it left constant rows.
-
-    Rows that are constant beside logits of a known size show the roundoff of these logits.
-    """
+def looks_rounded(eps: Precision, what: str = "the numbers") -> str:
+    """Return a sentence on a rounding that is coarser than the type of the numbers, or ''."""
     rounding = eps.rounding
-    if rounding is None or rounding.dtype == eps.dtype or (math.isinf(rounding.step) and eps.size is not None):
-        return 0.0
-    return rounding.step
+    if rounding is None or rounding.dtype == eps.dtype:
+        return ""
+    if math.isinf(rounding.step):
+        return f"{what} of a row differ by their roundoff at most: the KL of the unrounded numbers cannot be told"
+    return f"{what} look rounded in steps of about {rounding.step:.2g}: the KL of the unrounded numbers may differ"
 
 
 def _shape(blocks: Blocks) -> tuple[int, int]:

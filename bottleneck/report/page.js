@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const MARGIN = 10, NOISE_FACTOR = 2, ZERO = 1e-3, POINTS = 1200, PRINT_WIDTH = 325;
+  const MARGIN = 10, ZERO = 1e-3, POINTS = 1200, PRINT_WIDTH = 325;
   const models = JSON.parse(document.getElementById("data").textContent);
   const element = (id) => document.getElementById(id);
   const slider = element("slider"), typed = element("typed"), which = element("matrix");
@@ -18,7 +18,7 @@
     return new Float64Array(bytes.buffer);
   }
 
-  /* Ranks, as numerical_rank counts them. */
+  /** Number of values, in descending order, above a limit. */
 
   function count(values, limit) {
     let low = 0, high = values.length;
@@ -27,35 +27,6 @@
       if (values[middle] > limit) low = middle + 1; else high = middle;
     }
     return low;
-  }
-
-  /** Number of singular values above a limit if all of a sketch's residual were theirs. */
-  function countAtMost(matrix, limit) {
-    if (!matrix.residual) return count(matrix.values, limit);
-    if (matrix.residual > limit) return matrix.size;
-    return count(matrix.values, Math.sqrt(limit * limit - matrix.residual * matrix.residual));
-  }
-
-  /** The rank before the largest ratio of neighbours between two ranks. */
-  function beforeLargestGap(matrix, low, high, least) {
-    const value = (place) => matrix.values[place] ?? 0;
-    let best = -1, rank = Math.max(low, 1);
-    if (rank >= high) return high;
-    for (let k = rank; k <= high; k += 1) {
-      const ratio = value(k - 1) / (k < matrix.size ? value(k) : least);
-      if (ratio > best) [best, rank] = [ratio, k];
-    }
-    return rank;
-  }
-
-  function rankOf(model, matrix) {
-    const limit = factor * matrix.tolerance;
-    const low = count(matrix.values, limit * MARGIN);
-    let value = count(matrix.values, limit), high = countAtMost(matrix, limit / MARGIN);
-    const atLeast = value < countAtMost(matrix, limit);
-    if (NOISE_FACTOR * matrix.noise > limit / MARGIN) high = matrix.full;
-    if (model.rule === "gap" && !atLeast) value = beforeLargestGap(matrix, low, high, limit / MARGIN);
-    return { limit, low, value, high: Math.max(low, Math.min(high, matrix.full)), atLeast };
   }
 
   const whole = (number) => number.toLocaleString("en-US");
@@ -70,12 +41,11 @@
       const row = document.querySelector(`#ranks tr[data-model="${place}"]`), matrix = matrixOf(model);
       row.classList.toggle("hidden", !shown[place]);
       if (!matrix) return;
-      const found = rankOf(model, matrix);
+      const limit = factor * matrix.tolerance, above = count(matrix.values, limit);
       const cell = (name, text) => { row.querySelector(`.${name}`).textContent = text; };
-      cell("tolerance", `${short(found.limit)}${found.limit < matrix.error ? " (below the method’s error)" : ""}`);
-      cell("rank", `${found.atLeast ? "≥ " : ""}${whole(found.value)}`);
-      cell("interval", found.low === found.high ? whole(found.low) : `${whole(found.low)} to ${whole(found.high)}`);
-      cell("reported", matrix.reported.text);
+      cell("tolerance", `${short(limit)}${limit < matrix.error ? " (below the method’s error)" : ""}`);
+      cell("above", `${matrix.residual > limit ? "≥ " : ""}${whole(above)}`);
+      cell("reported", matrix.reported);
     });
   }
 

@@ -101,7 +101,6 @@ def curves(contents: Contents) -> list[dict[str, Any]]:
     return [
         {
             "label": label,
-            "rule": model.report.rule,
             **_look(look, contents.on_dark),
             "raw": _matrix(model, centered=False),
             "centered": _matrix(model, centered=True),
@@ -125,23 +124,20 @@ def _matrix(model: Model, *, centered: bool) -> dict[str, Any] | None:
         return None
     values, error = (spectrum.centered, spectrum.centered_error) if centered else (spectrum.values, spectrum.error)
     rank = report.rank_centered if centered else report.rank
-    noise = 0.0 if report.eps.rounding is None else report.eps.rounding.noise((T, M))
     return {
         "values": _bytes(values[values > 0]),
         "size": min(T, M),
-        "full": min(T, M - centered),
         "known": len(values),
         "error": error,
         "residual": spectrum.residual,
-        "noise": noise if np.isfinite(noise) else 0.0,
         "tolerance": rank.tolerance,
         "bound": report.bound["centered" if centered else "raw"],
-        "reported": {"text": str(rank), "determinate": rank.determinate},
+        "reported": str(rank),
     }
 
 
 def _bytes(values: NDArray[np.float64]) -> str:
-    """Return numbers in base64, exactly: the script then counts what `numerical_rank` counts."""
+    """Return numbers in base64, exactly."""
     return base64.b64encode(values.astype("<f8").tobytes()).decode()
 
 

@@ -44,6 +44,7 @@ def judge(
     rule: str = "press",
     recorded: Precision | None = None,
     rank_warning: str = "",
+    norm: float | None = None,
 ) -> Judgement:
     r"""Return the raw and the row-centred rank of a spectrum.
 
@@ -65,8 +66,9 @@ def judge(
         recorded: recorded or inferred roundoff of the entries, if the caller gave ``eps``. A finer ``eps`` does not
             make the entries more exact, so the ranks then cover both.
         rank_warning: sentence that says why any rank of the matrix is doubtful.
+        norm: Frobenius norm of the numbers that were rounded, if the matrix is the difference of two.
     """
-    norm = _norm(spectrum.values, spectrum.residual)
+    norm = _norm(spectrum.values, spectrum.residual) if norm is None else norm
     judgement = _coupled(
         _rank(spectrum, spectrum.values, eps, rule, norm=None, error=spectrum.error),
         _rank(spectrum, spectrum.centered, eps, rule, norm=norm, error=spectrum.centered_error),

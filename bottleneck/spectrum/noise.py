@@ -197,24 +197,6 @@ def find_rounding(sample: Rows, *, eps: float) -> tuple[Rounding | None, NoiseFl
     return Rounding(math.ldexp(step, exponent), 1.0, dtype), scaled
 
 
-def noise_of_difference(sample: Rows, *, size: float, eps: float) -> float:
-    """Return the standard deviation of the noise that A − B shows, if it is coarser than their types; 0 for none.
-
-    What A and B share leaves with their difference, and their errors stay.
-
-    Args:
-        sample: (n, m) finite entries of A − B.
-        size: root mean square of the entries of A and B: noise is as large as that of a rounding to bfloat16 at most.
-        eps: roundoff of the types.
-    """
-    varied = sample[different(sample)][:, different(sample.T)]
-    scale = float(np.sqrt(np.mean(varied**2)))
-    floor = noise_floor(varied, largest=max(LARGEST, size * 2.0**-7 / scale)) if scale else None
-    if floor is None or math.sqrt(12) * floor.deviation <= COARSER * eps * size:
-        return 0.0
-    return floor.deviation
-
-
 def different(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows do not equal an earlier one, (n,)."""
     whole = np.ascontiguousarray(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
@@ -62,6 +63,12 @@ class RankEstimate:
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether two estimates are the same; refuse a number."""
+        if isinstance(other, Number):
+            self._refuse(other)
+        return isinstance(other, RankEstimate) and vars(self) == vars(other)
 
     def __repr__(self) -> str:
         """Return the rank and its interval, on one line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -165,6 +166,66 @@ def test_a_rounding_before_normalization_hides_the_rank_of_a_difference(dtype: s
     assert (rank.low, rank.high) == ((3, 3) if dtype == "float32" else (3, 150))
 
 
+ROUNDINGS = {
+    "bfloat16": lambda x: torch.from_numpy(x).bfloat16().double().numpy(),
+    "float16": lambda x: x.astype("float16").astype(float),
+    "decimals": lambda x: x.round(2),
+    "none": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("size", [1e-1, 3e-3, 1e-3, 3e-4, 1e-4, 1e-6])
+@pytest.mark.parametrize("edits", [0, 2])
+@pytest.mark.parametrize(
+    ("rounding", "when"), [*itertools.product(list(ROUNDINGS)[:3], ("P", "P and Q")), ("none", "")]
+)
+def test_an_edit_under_a_coarse_rounding_leaves_the_rank_open(
+    rounding: str, when: str, edits: int, size: float
+) -> None:
+    """The truth is the edit's rank, by algebra; what stands ten times above the noise of the rounding is seen."""
+    rng = np.random.default_rng(0)
+    H, W = rng.standard_normal((300, 8)), rng.standard_normal((270, 8))
+    z, U = H @ W.T, size * rng.standard_normal((300, edits)) @ rng.standard_normal((edits, 270))
+    round_to = ROUNDINGS[rounding]
+    P, Q = round_to(z), round_to(z + U) if "Q" in when else z + U
+    noise = np.linalg.norm(round_to(z) - z + (round_to(z + U) - z - U if "Q" in when else 0), 2)
+    for pair in ((P, Q), tuple(map(normalized, (P, Q)))):
+        found = compare(*pair, kind="logits", examples=0).difference.rank
+        if np.array_equal(*pair):
+            assert (found.value, found.determinate) == (0, True)
+            continue
+        seen = (np.linalg.svd(U, compute_uv=False) > 10 * noise).sum()
+        assert min(seen, edits) <= found.low <= edits <= found.high
+        assert found.determinate == (rounding == "none")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_two_equal_matrices_differ_by_nothing(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    for d in (8, 200):
+        logits = (rng.standard_normal((300, d)) @ rng.standard_normal((d, 92))).astype(dtype)
+        found = compare(logits, logits.copy(), kind="logits", examples=0)
+        assert str(found.difference.rank) == "0"
+        assert found.statistics["kl"].value == 0
+        assert r"$10^{-12}$ stands for less" in found.plot().get_xlabel()
+
+
+def test_independent_errors_are_another_model_and_not_roundoff() -> None:
+    """Against extended precision."""
+    rng = np.random.default_rng(0)
+    P = normalized(rng.standard_normal((200, 8)) @ rng.standard_normal((8, 150)))
+    Q = normalized(P + 0.05 * rng.standard_normal(P.shape))
+    found = compare(P, Q)
+    p, q = (each.astype(np.longdouble) for each in (P, Q))
+    p, q = (each - np.log(np.exp(each).sum(1, keepdims=True)) for each in (p, q))
+    truth = {"kl": (np.exp(p) * (p - q)).sum(1).mean(), "acceptance": np.minimum(np.exp(p), np.exp(q)).sum(1).mean()}
+    for name, value in truth.items():
+        assert abs(found.statistics[name].value - value) <= found.statistics[name].roundoff < 1e-11
+    assert found.statistics["same_top"].roundoff == 0
+    sentence = r"the numbers of Q look rounded in steps of about 0\.\d+: the KL of the unrounded numbers may differ"
+    assert [bool(re.fullmatch(sentence, note)) for note in found.notes].count(True) == 1
+
+
 def test_the_error_of_an_output_layer_is_not_taken_for_noise() -> None:
     rng = np.random.default_rng(5)
     hidden, weight = rng.standard_normal((150, 100)), rng.standard_normal((200, 100))
@@ -239,8 +300,9 @@ def test_equal_models_without_targets() -> None:
 
 def test_what_cannot_be_compared() -> None:
     P = normalized(np.zeros((4, 5)))
-    with pytest.raises(SourceError, match="they have 4 and 3 contexts; compare models with one vocabulary"):
+    with pytest.raises(SourceError, match=r"array has 4, array has 3; .* compare the first of each: give contexts 3"):
         compare(P, P[:3])
+    assert compare(P, P[:3], contexts=3).contexts == 3
     with pytest.raises(SourceError, match="array is a matrix of any kind: give log-probabilities or logits"):
         compare(P, P, kind="matrix")
     for arguments in ((P,), ([P],), ({"a": P}, P)):

@@ -181,4 +181,4 @@ def test_the_line_for_people() -> None:
     assert re.fullmatch(start + r"the rows were normalized, \|log Σ P\| was at most 0\.4\d? nats", str(found))
     drawn = str(pairwise_kld(matrix, pairs=25, eps=0.01))
     assert re.search(r" ± 0\.\d{4} \(standard error\) ± 0\.\d+ \(roundoff of eps 0\.01\) nats \(25 drawn", drawn)
-    assert str(pairwise_kld(log_probs(30, 40))).endswith("whether the numbers were rounded earlier cannot be seen")
+    assert str(pairwise_kld(log_probs(30, 40))).endswith("(roundoff of float64) nats (all pairs)")

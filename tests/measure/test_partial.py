@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,29 @@ def test_intervals_of_a_kld_file_hold_the_truth(models: Any, write_kld: Write) -
     assert compare(str(file), far, kind="logits").statistics["kl_max"].value > 0.7
     same = compare(str(file), P, kind="logits")
     assert dict(same.rows(details=True))["KL(P‖Q), nats"].startswith("0 to ")
+    like = compare(str(file), Q, kind="logits", like_llama_cpp=True)
+    assert dict(like.rows(details=True))["total variation"] == shown["total variation"]
+    assert " to " in shown["total variation"]
+
+
+@pytest.mark.parametrize("name", ["P", "Q", "flat", "rounded"])
+def test_the_ends_of_intervals_are_possible(name: str, models: Any, write_kld: Write) -> None:
+    """Shares lie between 0 and 1, divergences are not negative, and a maximum is not below the mean."""
+    P, Q, tokens = models
+    P = P.round() if name == "rounded" else 0.1 * P if name == "flat" else P
+    other = {"P": P, "Q": Q}.get(name, P + 0.01 * Q)
+    for like_llama_cpp in (False, True):
+        found = compare(str(write_kld(P, tokens)), other, kind="logits", like_llama_cpp=like_llama_cpp)
+        ends = {
+            key: (each.value - (each.roundoff or 0), math.inf if each.roundoff is None else each.value + each.roundoff)
+            for key, each in found.statistics.items()
+        }
+        for key in ("tv", "acceptance", "same_top", "top_5", "coverage"):
+            assert -1e-12 <= ends[key][0] <= ends[key][1] <= 1 + 1e-12, key
+        assert ends["jsd"][0] > -1e-12
+        assert all(ends["kl_max"][end] >= ends["kl"][end] - 1e-12 for end in (0, 1))
+        percentages = [text for _, text in found.rows(details=True) if re.match(r"[\d.]+ to .* %$", text)]
+        assert all(0 <= float(end) <= 100 for text in percentages for end in text.split(" ± ")[0].split(" to "))
 
 
 def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:

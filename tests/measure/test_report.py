@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -128,9 +129,13 @@ def test_html_is_escaped() -> None:
     assert found._repr_html_().count("<tr>") == len(found.rows()) >= 5
 
 
-def test_a_comparison_with_a_number_says_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r"a rank has an interval: compare \.value, \.low or \.high with 10"):
-        report(MATRICES["low rank"]).rank > 10  # noqa: B015
+@pytest.mark.parametrize("operator", [operator.gt, operator.eq, operator.ne])
+@pytest.mark.parametrize("number", [10, np.int64(10)])
+def test_a_comparison_with_a_number_says_what_to_write(operator: Any, number: Any) -> None:
+    found = report(MATRICES["low rank"]).rank
+    with pytest.raises(TypeError, match=r"a rank has an interval: compare \.value, \.low or \.high with"):
+        operator(found, number)
+    assert found == replace(found) != replace(found, value=found.value + 1)
 
 
 def test_figures() -> None:

@@ -30,9 +30,8 @@ def draw_distribution(ax: Axes, models: Mapping[str, Mapping[str, Any]]) -> None
         kl = np.sort(np.clip(models[model]["kl"], LEAST, None))
         places = np.unique(np.linspace(0, len(kl) - 1, STEPS).round().astype(int))
         ax.plot(kl[places], 100 * (places + 1) / len(kl), drawstyle="steps-post", **look.line())
-    ax.set_xscale("log")
+    _divergence_axis(ax, models, "x", r"KL$(P\,\Vert\,Q)$ of a context, nats")
     ax.set_ylim(0, 101)
-    ax.set_xlabel(r"KL$(P\,\Vert\,Q)$ of a context, nats")
     ax.set_ylabel("contexts below, %")
 
 
@@ -43,6 +42,14 @@ def draw_by_entropy(ax: Axes, models: Mapping[str, Mapping[str, Any]]) -> None:
         places = np.unique(np.linspace(0, len(kl) - 1, MOST_POINTS).round().astype(int))
         points: dict[str, Any] = {"marker": look.marker, "color": look.color, "s": 6, "alpha": 0.4, "linewidths": 0}
         ax.scatter(entropy[places], np.clip(kl[places], LEAST, None), rasterized=True, **points)
-    ax.set_yscale("log")
+    _divergence_axis(ax, models, "y", r"KL$(P\,\Vert\,Q)$, nats")
     ax.set_xlabel("entropy of $P$, nats")
-    ax.set_ylabel(r"KL$(P\,\Vert\,Q)$, nats")
+
+
+def _divergence_axis(ax: Axes, models: Mapping[str, Mapping[str, Any]], which: str, label: str) -> None:
+    """Make an axis logarithmic, and say where what is below `LEAST` is drawn."""
+    kl = np.concatenate([model["kl"] for model in models.values()])
+    below = "\n($10^{-12}$ stands for less)" if kl.min() < LEAST else ""
+    ax.set(**{f"{which}scale": "log", f"{which}label": label + below})
+    if kl.max() <= LEAST:
+        ax.set(**{f"{which}lim": (LEAST / 10, 1.0)})
