@@ -55,7 +55,8 @@ class GivenStates(ModelOnText):
             check_layer(layer, self._states, f"this {type(layer).__name__}")
         self.contexts = len(self._states)
         self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
-        self.targets = None if targets is None else _ids(targets, self.contexts, self._head.vocab_size)
+        ids = None if targets is None else _ids(targets, self.contexts, self._head.vocab_size)
+        self.targets = None if ids is None or (ids < 0).all() else ids
         names = {cls: name for name, cls in REGISTRY.items()}
         name = names.get(type(self._head), type(layer).__name__)
         about = {"path": path or f"{type(layer).__name__}, hidden states", "kind": "head", "head": name}

@@ -111,6 +111,7 @@ def test_an_ordinary_output_layer() -> None:
             )
         ),
         ({"hidden": {"last_hidden_state": torch.randn(2, 3, 5)}}, SourceError, "hidden states must be .* numbers"),
+        ({"hidden": torch.randn(3, 5), "targets": [-2, 0, 1]}, SourceError, "must be 3 token ids from 0"),
         ({"hidden": torch.randn(3, 5), "targets": [1]}, SourceError, "targets must be 3 token ids"),
         ({"hidden": torch.randn(3, 5), "data": "ptb"}, ConfigurationError, "data does not apply to an output layer"),
     ],
