@@ -50,7 +50,7 @@ def spectrum(shape: str, **options: Any) -> None:
 
     The default shape takes minutes and 6 GB of memory.
     """
-    match = re.fullmatch(r"(\d+)x(\d+)", shape)
+    match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", shape)
     if not match or min(int(match[1]) // 2, int(match[2])) < 1:
         raise click.BadParameter(f"{shape!r} is not a shape; write it as 20000x5000", param_hint="--shape")
     _run("bench_spectrum", at_size=shape == SHAPE, shape=(int(match[1]), int(match[2])), **options)

@@ -37,7 +37,7 @@ ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
         *(("synthetic", "--contexts", "10", option, value)
           for option in ("--vocab", "--dim", "--seeds", "--alpha") for value in ("0", MANY, MANY[:30], "x", "1e400")),
         ("report", "m.npy", "--out", "p.html", "--pairs", MANY[:30]),
-        ("demo", "--seeds", MANY), ("bench", "spectrum", "--shape", MANY),
+        ("demo", "--seeds", MANY), ("bench", "spectrum", "--shape", f"{MANY}x5"),
     ],
     "files to write": [
         *(("rank", "m.npy", option, f"no/such/folder/{NAME}") for option in ("--json", "--save-spectrum")),
