@@ -19,6 +19,9 @@ CLEAR = 2.0
 """Least ratio of the largest gap to the next one."""
 STRAY = 5.0
 """Ratio to the roundoff above which a singular value behind the gap is a direction of the model."""
+SHOWN = 4
+"""Least ratio of the number of directions to d where noise takes up those behind d: in fewer, a second group of
+directions looks like noise."""
 NEIGHBOURS = 5
 """Number of ratios reported on either side of the gap."""
 
@@ -93,6 +96,12 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
             f"no gap is clear: σ_{best + 1} / σ_{best + 2} is at least {ratios[best]:.3g}, the next largest ratio "
             f"{second:.3g}, and σ_{best + 2} is {values[best + 1] / floor:.3g} times the roundoff; the row-centred "
             f"rank is {rank}"
+        )
+    directions = min(size, *(known.distinct or spectrum.shape))
+    if (known.rounding or known.noise) and not rank.determinate and SHOWN * (best + 1) > directions:
+        raise MatrixError(
+            f"{best + 1:,} of {directions:,} directions stand above what may be noise, and too few are left to tell: "
+            "measure more contexts and tokens"
         )
     near = range(max(0, best - NEIGHBOURS), min(ratios.size, best + NEIGHBOURS + 1))
     return HiddenSizeEstimate(

@@ -50,6 +50,12 @@ def smooth() -> NDArray[np.float32]:
     return np.asarray(logits.log_softmax(-1).numpy())
 
 
+def two_groups(seed: int) -> NDArray[np.float64]:
+    """Logits of 32 directions, half of them small, of five more contexts: the small ones look like noise."""
+    rng = np.random.default_rng(seed)
+    return np.asarray((rng.standard_normal((37, 32)) * np.repeat([1, 1e-3], 16)) @ rng.standard_normal((32, 174)))
+
+
 @pytest.mark.parametrize(
     ("matrix", "options", "why"),
     [
@@ -60,6 +66,8 @@ def smooth() -> NDArray[np.float32]:
         (outputs(60, 40, 12), {"method": "sketch", "width": 8},
          r"none of the 8 row-centred singular values is roundoff, .* use a larger width"),
         (smooth(), {"kind": "log-probs"}, "no gap is clear"),
+        (two_groups(0), {"kind": "logits"}, "16 of 37 directions stand above what may be noise, and too few are left"),
+        (two_groups(3), {"kind": "logits"}, "16 of 37 directions stand above what may be noise, and too few are left"),
     ],
 )  # fmt: skip
 def test_an_unknown_size_says_why(matrix: Any, options: dict[str, Any], why: str) -> None:
