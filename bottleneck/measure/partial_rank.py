@@ -25,6 +25,8 @@ POWER = 16
 430 with all tokens alike."""
 MOST = 8192
 """Most contexts, and most tokens, of a block."""
+LOGITS = 32.0
+"""Size that logits in bfloat16 may have, of which log-probabilities show only the differences: theirs are below 64."""
 FEWEST_LEFT = 4
 """Directions beyond the rank that show the noise of a block: the last one alone may be small by chance."""
 
@@ -84,8 +86,8 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
     spectrum, why = compute_spectrum(matrix, eps.value, how)
     grid = Rounding(source.step, 1.0, None)
     noise, visible = grid.noise(spectrum.shape), matrix.precision.noise_norm(spectrum.shape)
-    hidden = EPS["bfloat16"] / math.sqrt(12 * log_probs.size) * float(np.linalg.norm(log_probs))
-    hidden *= sum(map(math.sqrt, spectrum.shape))
+    size = max(LOGITS, float(np.linalg.norm(log_probs)) / math.sqrt(log_probs.size))
+    hidden = EPS["bfloat16"] * size / math.sqrt(12) * sum(map(math.sqrt, spectrum.shape))
 
     def above(noise: float) -> RankEstimate:
         return numerical_rank(
@@ -99,7 +101,8 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         )
 
     stored, proved = above(noise), above(max(noise, visible))
-    ends = (proved.gap or 0.0) >= DROP and proved.value + FEWEST_LEFT <= min(spectrum.shape[0], spectrum.shape[1] - 1)
+    different, tokens = (len(np.unique(log_probs.round(3), axis=axis)) for axis in (0, 1))  # copies end a spectrum too
+    ends = (proved.gap or 0.0) >= DROP and proved.value + FEWEST_LEFT <= min(different, tokens - 1)
     if not ends:
         proved = above(max(noise, visible, hidden))
     T, M = source.shape
@@ -117,7 +120,7 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         "rank_if_exact": stored.value,
         "is_too_small": not ends,
     }
-    size = "{contexts:,} of {of_contexts:,} contexts × {tokens:,} of {of_tokens:,} tokens, all seen"
+    text = "{contexts:,} of {of_contexts:,} contexts × {tokens:,} of {of_tokens:,} tokens, all seen"
     noise_text = (
         "the file's rounding adds at most {error_norm:.3g} to a σ, and noise of norm {noise_norm:.3g} is expected"
     )
@@ -134,7 +137,7 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         embedding_size=None,
         method_why=why,
         more=(
-            Quantity("block", values, "block", text=size.format(**values)),
+            Quantity("block", values, "block", text=text.format(**values)),
             Quantity("", None, "error", text=noise_text.format(**values)),
         ),
     )

@@ -37,6 +37,9 @@ makes one over all tokens."""
 NEIGHBOURS, STEADY = 16, 4.0
 """Different numbers to either side whose counts say how often a number occurs by chance, and the number of standard
 deviations above that count at which it stands for something else."""
+FEWEST, APART = 3, 10.0
+"""The number of tokens that the likeliest ones must exceed, and the nats, beside twice the range of all others, by
+which the lowest number lies below them if it stands for something else."""
 WHOLE, CLEAR, SHARE = 1e-5, 30.0, 0.1
 """After a truncation: the most that the probabilities shown miss of 1, how many times that the least one of them is,
 and the share of contexts where this holds. A model's own distribution does not end so."""
@@ -63,7 +66,7 @@ class TopK(PartialSource):
         contexts = [context for answer in answers for context in answer.contexts if context is not None]
         names = [name for context in contexts for name in context.log_probs]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        self._names = [*numbers]
+        self._names, self._numbers = [*numbers], numbers
         self._columns = np.array([numbers[name] for name in names], np.int64)
         self._values = np.array([value for context in contexts for value in context.log_probs.values()], np.float64)
         self._rows: NDArray[np.int64] = np.repeat(
@@ -83,10 +86,8 @@ class TopK(PartialSource):
             raise SourceError(f"{path} holds no log-probability above {LEAST:g}: ask the server for logprobs")
         if (largest := float(self._values.max())) > ROUNDED_UP:
             raise SourceError(f"{path} holds {largest:.4g}, and the logarithm of a probability is at most 0")
-        self._grid = decimal_step(self._values)
-        values = torch.from_numpy(self._values)
-        narrow = (n for n in ("bfloat16", "float16") if torch.equal(values.to(getattr(torch, n)).double(), values))
-        self._eps = max(FLOAT32, *(EPS[name] / 2 for name in narrow), 0.0)
+        self._measure_rounding(self._values)
+        count = self._values.size
         self._listed, self._is_whole = self._sums()
         likeliest = np.full(len(contexts), -np.inf)
         np.maximum.at(likeliest, self._rows, self._values)
@@ -94,11 +95,21 @@ class TopK(PartialSource):
         two = (nlargest(2, context.log_probs.items(), itemgetter(1)) for context in contexts)
         different = {(*(token for token, _ in each), round(each[0][1], 3)): row for row, each in enumerate(two) if each}
         replaced = stand_ins(self._values[np.isin(self._rows, [*different.values()])])
-        self._leave_out(np.isin(self._values, replaced) & (self._values < likeliest[self._rows]))
+        self._leave_out(
+            (np.isin(self._values, replaced) | self._stands_apart()) & (self._values < likeliest[self._rows])
+        )
+        if 2 * self._values.size > count:  # a few numbers do not tell
+            self._measure_rounding(self._values)
         self.has_ids = not any(isinstance(self._names[number], str) for number in np.unique(self._columns))
         self.doubt = "" if self.has_ids else "if no two tokens have one text"
         if self.has_ids:
             self._number({})
+
+    def _measure_rounding(self, numbers: NDArray[np.float64]) -> None:
+        """Find the decimals, or the type, that all numbers were rounded to."""
+        self._grid, values = decimal_step(numbers), torch.from_numpy(numbers)
+        narrow = (n for n in ("bfloat16", "float16") if torch.equal(values.to(getattr(torch, n)).double(), values))
+        self._eps = max(FLOAT32, *(EPS[name] / 2 for name in narrow), 0.0)
 
     def _leave_out_unclear(self) -> None:
         """Leave out masked tokens, and texts that several tokens share."""
@@ -110,6 +121,17 @@ class TopK(PartialSource):
             if isinstance(name, str) and (not name or AMBIGUOUS in name or number in shared)
         ]
         self._leave_out(~(self._values > LEAST) | np.isin(self._columns, unclear))
+
+    def _stands_apart(self) -> NDArray[np.bool_]:
+        """Return whether each entry lies far below all others of its context, and is not the token that followed."""
+        order, counts = np.lexsort((self._values, self._rows)), np.bincount(self._rows)
+        last = np.cumsum(counts) - 1
+        first = (last - counts + 1)[counts > FEWEST]
+        lowest, second, most = (self._values[order[place]] for place in (first, first + 1, last[counts > FEWEST]))
+        apart = np.zeros(len(order), bool)
+        apart[order[first]] = second - lowest > np.maximum(APART, 2 * (most - second))
+        followed = np.array([self._numbers.get(name, -1) for name in self._followed])
+        return apart & (self._columns != followed[self._rows])
 
     def _leave_out(self, entries: NDArray[np.bool_]) -> None:
         """Make entries unseen, so that any other token may be as likely."""
