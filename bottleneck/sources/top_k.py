@@ -130,7 +130,7 @@ class TopK(PartialSource):
         lowest, second, most = (self._values[order[place]] for place in (first, first + 1, last[counts > FEWEST]))
         apart = np.zeros(len(order), bool)
         apart[order[first]] = second - lowest > np.maximum(APART, 2 * (most - second))
-        followed = np.array([self._numbers.get(name, -1) for name in self._followed])
+        followed = np.array([-1 if name is None else self._numbers.get(name, -1) for name in self._followed])
         return apart & (self._columns != followed[self._rows])
 
     def _leave_out(self, entries: NDArray[np.bool_]) -> None:
