@@ -80,7 +80,7 @@ class GivenStates(ModelOnText):
         part = copy.copy(self)
         if self.targets is not None:
             known = self.targets >= 0
-            part.targets, part._states = self.targets[known], self._states[torch.from_numpy(known)]
+            part.targets, part._states = self.targets[known], self._states[: len(known)][torch.from_numpy(known)]
             part.contexts = len(part._states)
             vars(part).pop("identity", None)
         return part

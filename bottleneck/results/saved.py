@@ -16,7 +16,7 @@ from ..evaluation.dialog import Score
 from ..heads.plif import SlopeStatistics
 from ..measure.comparison import Comparison
 from ..measure.pairwise_kld import PairwiseKLD
-from ..measure.report import RankReport
+from ..measure.report import Description, RankReport
 from ..synthetic.cells import Fitted
 from ..training.evaluate import Perplexity
 from .base import Result
@@ -83,7 +83,11 @@ class _Concentrations(TypedDict):
     curves: list[Annotated[_Curve, AfterValidator(lambda c: _same_lengths(c, c["ranks"], *c["log_probs"]))]]
 
 
-class _Scores(TypedDict):
+class _Sourced(TypedDict):
+    source: Description
+
+
+class _Scores(_Sourced):
     seed: NotRequired[Count]
     bleu: NotRequired[_Bleu]
 
@@ -179,7 +183,7 @@ SCHEMAS: dict[str, Any] = {
     "cells": _Cells,
     "concentrations": _Concentrations,
     "comparison": _saved(Comparison),
-    "divergence": _saved(PairwiseKLD),
+    "divergence": Annotated[_saved(PairwiseKLD), _checked(lambda values: check_schema(values, _Sourced))],
     "rank": Rank,
     "evaluation": Evaluation,
     "bench": _Bench,

