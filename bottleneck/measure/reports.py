@@ -171,7 +171,8 @@ def checkpoint_quantities(report: RankReport, source: Source, progress: Progress
             "checkpoint.effective_rank_weight", effective_rank(W.values, epsilon=1e-3), "effective rank of W", shown
         ),
         Quantity("checkpoint.rankme", entropy_rank(H.values), "RankMe of H", shown),
-        Quantity("checkpoint.alpha_req", alpha, "αReQ of H", shown, fit),
+        Quantity("checkpoint.alpha_req", alpha, "αReQ of H", TABLE),
+        Quantity("", None, "αReQ of H", DETAIL, fit),
         Quantity("checkpoint.alpha_req_last", last, shown=NOWHERE),
         Quantity("checkpoint.gradient_kept", kept, "gradient kept", shown, f"{100 * kept:.2f} %"),
         Quantity("checkpoint.perplexity", evaluate_source(source, progress=progress).perplexity, "perplexity", shown),
