@@ -72,9 +72,9 @@ class HeadReport(Result, kind="head"):
     bound: RankBound
     """Bound on the rank of log P."""
     raw: Measures
-    """Of the spectrum of W."""
+    """What the spectrum of W shows."""
     centered: Measures
-    """Of that of W with the mean row subtracted."""
+    """What that of W with the mean row subtracted shows."""
     weight: Directions
     """Singular values and ranks of W, raw and with the mean row subtracted."""
     rows_found: HeadRows = field(metadata={"key": "rows"})

@@ -125,7 +125,7 @@ def test_drawn_from_the_text(runs: dict[str, Path]) -> None:
 
 
 def test_drawn_from_ids() -> None:
-    """Of a model without a tokenizer, and of a function."""
+    """Ids take the place of a text, for a model without a tokenizer and for a function."""
     import transformers
 
     config = transformers.GPT2Config(vocab_size=60, n_embd=8, n_layer=1, n_head=2, n_positions=64)
