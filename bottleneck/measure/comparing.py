@@ -28,6 +28,7 @@ from ..sources import (
     labelled,
     open_sources,
 )
+from ..spectrum.replaced import MASK
 from .comparison import Comparison, Comparisons, Example, Prediction
 from .computing import SpectrumSettings
 from .difference import ObservedDifference
@@ -220,6 +221,7 @@ class Pair:
         self._eps = [source_precision(each) for each in self._sources if not isinstance(each, PartialSource)]
         self._found: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
         self._cut = np.zeros(2)
+        self._left_out = np.zeros((2, self._vocab), dtype=np.int64)
         self._difference = None if self._is_partial else ObservedDifference(self._sources, self._eps, self._vocab)
         self._best: tuple[list[Example], list[Example]] = ([], [])
 
@@ -249,6 +251,7 @@ class Pair:
 
     def _add_whole(self, start: int, entries: Sequence[Matrix], targets: Ids | None) -> dict[str, Values]:
         P, Q = (normalized(each, eps) for each, eps in zip(entries, self._eps, strict=True))
+        self._left_out += [(each < each.max(1, keepdims=True) + MASK).sum(0) for each in entries]
         found = divergences(P, Q, targets)
         assert self._difference is not None
         self._difference.watch(start, entries)
@@ -301,6 +304,14 @@ class Pair:
             for cut, source in zip(self._cut, self._sources, strict=True)
             if source.shape[1] > self._vocab
         ]
+        for left_out, source in zip(self._left_out, self._sources, strict=True):
+            if ((left_out > 0) & (left_out < reference.shape[0])).any():
+                share = 100 * left_out.sum() / (reference.shape[0] * self._vocab)
+                notes.append(
+                    f"{source.description['path']} leaves out {share:.3g} % of its numbers (-inf or a mask), other "
+                    "tokens in each context, as truncations do (top-k, top-p): this compares what they left, not the "
+                    "model's own distributions"
+                )
         if like_llama_cpp:
             notes.append(f"KL leaves out tokens below e^{LLAMA_CPP_LEAST:.0f} in P, as llama.cpp does")
         elif self._is_partial:

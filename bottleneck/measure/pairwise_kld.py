@@ -409,7 +409,8 @@ def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress
         if some.size:
             raise MatrixError(
                 f"{masked[some[0]]:,} of {source.entries_shape[0]:,} contexts mask token {some[0]:,} by {-MASK:,.0f} "
-                "nats or more: the divergence from them is infinite; leave out the columns of such tokens"
+                "nats or more: the divergence from them is infinite; leave out the columns of such tokens, or give the "
+                "log-probabilities before the likeliest tokens of each context were chosen (top-k, top-p)"
             )
 
     return pairwise_kld(

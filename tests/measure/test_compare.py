@@ -103,3 +103,18 @@ def test_a_matrix_is_on_the_tokens_of_a_run(runs: dict[str, Path]) -> None:
     expected = compare(other, run).statistics
     for name, each in compare(matrix, run).statistics.items():
         assert (each.value, each.standard_error) == (expected[name].value, expected[name].standard_error)
+
+
+@pytest.mark.parametrize("mask", [-np.inf, -1e9])
+@pytest.mark.parametrize("is_reference", [True, False])
+def test_a_truncation_is_said(mask: float, is_reference: bool) -> None:
+    """Of other tokens in each context; a token that no context may take is a mask of the model."""
+    random = np.random.default_rng(0)
+    whole = random.standard_normal((40, 30))
+    whole -= np.logaddexp.reduce(whole, 1)[:, None]
+    nucleus = np.where(np.argsort(np.argsort(-whole, 1), 1) < 10, whole, mask)
+    masked = np.where(np.arange(30) == 7, mask, whole)
+    for some, is_said in ((nucleus, True), (masked, False)):
+        some = np.where(some == mask, mask, some - np.logaddexp.reduce(some, 1)[:, None])
+        found = compare(*((some, whole) if is_reference else (whole, some)))
+        assert any("as truncations do (top-k, top-p)" in note for note in found.notes) == is_said
