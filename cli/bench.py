@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,22 +11,20 @@ import rich_click as click
 
 from .options import HEADS, NAMES, Command, Count, completing, device_option, example, json_option, listed, progress
 from .outputs import echo, emit, terminal_table
-from .paths import Folder, Text
+from .paths import Folder
 
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "seconds": ("seconds", "{:.3f}".format),
     "epoch_seconds": ("seconds an epoch", "{:.0f}".format),
     "memory_bytes": ("MiB", lambda size: "unknown" if size is None else f"{size / 2**20:,.0f}"),
     "gflops": ("GFLOP/s", "{:.1f}".format),
-    "nats": ("loss in nats", "{:.2f}".format),
-    "accuracy": ("accuracy", "{:.2f}".format),
     "share": ("of the products' speed", "{:.1%}".format),
 }
 """Heading and format of the values of a case that are printed."""
 SHAPE = "20000x5000"
 
 
-@click.group("bench", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
+@click.group("bench", epilog=example("bottleneck bench heads --only mos --shrink 100"))
 def command() -> None:
     """Time this package's algorithms beside NumPy's and torch's on this machine, each in its own process."""
 
@@ -74,81 +71,10 @@ def heads(only: tuple[str, ...] | None, **options: Any) -> None:
 def training(**options: Any) -> None:
     """Time the training step of the Softmax and mixture-of-softmaxes (MoS) models of Yang et al. (2018) beside torch.
 
-    Full size takes minutes.
+    With transformers, also that of GPT-2 with three output layers beside its own loss. Full size takes minutes and 6 GB
+    of memory.
     """
     _run("bench_training", **options)
-
-
-@command.command("hugging-face", epilog=example("bottleneck bench hugging-face --size tiny --contexts 200"))
-@click.option("--size", type=click.Choice(["gpt2", "tiny"]), default="gpt2", help="Model size.")
-@click.option("--contexts", type=Count(), default=4096, metavar="N", help="Number of contexts.")
-@json_option
-def hugging_face(**options: Any) -> None:
-    """Time the rank measurement of a random model beside the model's forward pass; the size of GPT-2 takes minutes."""
-    _run("bench_hugging_face", **options)
-
-
-@command.command(epilog=example("bottleneck bench transformers --shrink 100"))
-@click.option("--runs", default=3, type=Count(1, 20), metavar="N",
-              help="Timed runs of each case at most.")  # fmt: skip
-@shrink_option("width, vocabulary and tokens")
-@device_option
-@json_option
-def transformers(**options: Any) -> None:
-    """Time a training step of GPT-2 with Softmax, a mixture of softmaxes (MoS) and LMS-PLIF beside its own loss.
-
-    Full size takes minutes and 6 GB of memory.
-    """
-    _run("bench_transformers", **options)
-
-
-def study_options(command: Command) -> Command:
-    """Add the options of a study, which writes one file a run."""
-    for option in (
-        click.option("--minutes", type=click.FloatRange(min=0), default=math.inf, show_default=False, metavar="N",
-                     help="Begin no run after N minutes.  [default: no limit]"),
-        click.option("--data", default="wikitext-2", type=Text(), metavar="CORPUS",
-                     help="Corpus or .txt file with the text."),
-        click.option("--out", required=True, type=Folder(), metavar="DIR",
-                     help="Folder of all results."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-@command.command("transformer-study", epilog=example("bottleneck bench transformer-study --out study --minutes 0"))
-@study_options
-@click.option("--steps", type=Count(), default=500, metavar="N",
-              help="Training steps of a run.")  # fmt: skip
-def transformer_study(out: Path, **options: Any) -> None:
-    """Train a small transformer with seven output layers, and measure what each head can express.
-
-    Every run is a file of its own: the same command trains the runs that are missing.
-    """
-    _study("study_transformers", out, **options)
-
-
-@command.command("frozen-body", epilog=example("bottleneck bench frozen-body --out frozen --minutes 0"))
-@study_options
-def frozen_body(out: Path, **options: Any) -> None:
-    """Train eight output layers on the hidden states of SmolLM2, whose body stays as it is; an hour on one core.
-
-    Every run is a file of its own: the same command trains the runs that are missing. The model and the corpus come
-    from 'bottleneck data get smollm2' and 'bottleneck data get wikitext-2'.
-    """
-    _study("study_frozen_body", out, **options)
-
-
-@command.command(epilog=example("bottleneck bench spam --shrink 100"))
-@shrink_option("symbols and steps")
-@json_option
-def spam(**options: Any) -> None:
-    """Train small models on SpamLang, in which every text repeats one symbol, with 1,000 to 100,000 symbols.
-
-    Softmax, a mixture of two softmaxes (MoS) and Sigsoftmax with d = 16 and 64, on all symbols and on 1,000 of them
-    (Godey and Artzi 2026; Murugan 2026). Full size takes ten minutes.
-    """
-    _run("bench_spam", at_size=True, **options)
 
 
 @command.command(epilog=example("bottleneck bench gpu --only device --device cpu --out gpu"))
@@ -167,14 +93,6 @@ def gpu(out: Path, device: str, **options: Any) -> None:
 
     bench_gpu(out, device=resolve_device(device), progress=progress(), **options)
     echo(f"the results are in {out}")
-
-
-def _study(name: str, out: Path, **options: Any) -> None:
-    """Make the runs of a study that are missing, and say how many still are."""
-    from softmax_bottleneck import bench
-
-    missing = getattr(bench, name)(out, progress=progress(), **options)
-    echo(f"{out}: {f'{missing} runs are missing' if missing else 'done'}")
 
 
 def _run(name: str, *, json_to: Path | None, at_size: bool | None = None, **options: Any) -> None:

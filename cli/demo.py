@@ -41,20 +41,21 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     Runs, reports and a figure of the singular values go to DIR. The same command continues an interrupted demo;
     finished runs are only measured again.
     """
+    from softmax_bottleneck.figures.demo_table import read, read_report, table
+
     if reports is not None:
         if others := [name for name in ("settings", "initial", "contexts", "adaptive", "max_memory") if options[name]]:
             option = others[0].replace("settings", "set").replace("_", "-")
             raise click.UsageError(f"--reports only prints a table: leave out --{option}")
-        from softmax_bottleneck.bench.demo_table import read, table
-
         echo_text(table(read(reports)))
         return
-    from softmax_bottleneck.bench.demo import Study, run
     from softmax_bottleneck.core.devices import resolve_device
 
+    from .demo_runs import Study, run
+
     study = Study(models=models or (), **options)
-    table_text = run(out, study, device=resolve_device(device), progress=progress())
-    echo_text(table_text)
+    files = run(out, study, device=resolve_device(device), progress=progress())
+    echo_text(table([read_report(file) for file in files]))
     program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
     echo_text(

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.bench.demo_table import interval_text
 from softmax_bottleneck.results.plotting.spectra import NOTE, draw_scree
+from softmax_bottleneck.results.tables import interval_text
 from softmax_bottleneck.spectrum import EPS, Limits
 from softmax_bottleneck.spectrum.rules import tolerance
 

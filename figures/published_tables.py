@@ -14,14 +14,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.bench.demo_table import cells, mean_text, rank_text
 from softmax_bottleneck.corpora import catalogue
 from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.published import SPLITS, Row, Table, expectation, grouped, tables
+from softmax_bottleneck.results.tables import mean_text, rank_text
 from softmax_bottleneck.training import PRESETS
 
 from . import base
 from .base import COLUMNS, ENTRIES, cell, figure, mean_and_spread, table, table_of
+from .demo_table import cells
 from .results import Results
 
 DATA = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))

@@ -33,10 +33,10 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "gradient": (("kept", "kept_energy", "bands"), "bottleneck gradient --json FILE"),
     "argmaxable": (("argmaxable", "unargmaxable"), "bottleneck argmaxable --json FILE"),
     "evaluation": (("how", "bits", "perplexity"), "bottleneck eval --json FILE"),
-    "spam": (("cases", "texts", "length"), "bottleneck bench spam --json FILE"),
+    "spam": (("cases", "texts", "length"), "python notebooks/studies/spam.py FILE"),
     "bench": (("machine", "cases"), "bottleneck bench --json FILE"),
-    "transformer": (("regime", "bits_per_byte"), "bottleneck bench transformer-study --out DIR"),
-    "frozen": (("rate", "course", "added_parameters"), "bottleneck bench frozen-body --out DIR"),
+    "transformer": (("regime", "bits_per_byte"), "python notebooks/studies/transformer.py --out DIR"),
+    "frozen": (("rate", "course", "added_parameters"), "python notebooks/studies/frozen_body.py --out DIR"),
     "profile": (("machine", "passes"), "bottleneck synthetic --profile --json FILE"),
 }
 """For each kind of JSON file, the keys that identify it and the command that writes it."""

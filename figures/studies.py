@@ -1,4 +1,4 @@
-"""Studies of ``bottleneck bench``: output layers of small transformers, on a frozen body, and on SpamLang."""
+"""The studies in ``notebooks/studies``: output layers of small transformers, on a frozen body, and on SpamLang."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.bench.demo_table import interval_text, mean_text
 from softmax_bottleneck.results.plotting import HEADS, head_of
+from softmax_bottleneck.results.tables import interval_text, mean_text
 
 from .base import cell, figure, mean_and_spread, table
 from .results import Results
@@ -41,8 +41,8 @@ STEPS, TIME = "parameters", "time"
 """Training for equal steps, and for equal processor time."""
 LATER = ("start_perplexity", "rank_interval", "effective_rank")
 """What runs measure that are not of the search for a learning rate."""
-NEEDS = "bottleneck bench transformer-study --out DIR"
-FROZEN_NEEDS = "bottleneck bench frozen-body --out DIR"
+NEEDS = "python notebooks/studies/transformer.py --out DIR"
+FROZEN_NEEDS = "python notebooks/studies/frozen_body.py --out DIR"
 
 
 def _runs(results: Results, kind: str, labels: Mapping[str, str]) -> pd.DataFrame:
@@ -204,7 +204,7 @@ def learned(results: Results) -> pd.DataFrame:
     return data.assign(share=data["nats"] / data["chance"]).sort_values(["size", "vocab"]) if len(data) else data
 
 
-@figure("spam", data=learned, needs="bottleneck bench spam --json FILE",
+@figure("spam", data=learned, needs="python notebooks/studies/spam.py FILE",
         panel="size", panel_title=lambda size, rows: f"d = {size}")  # fmt: skip
 def spam(ax: Axes, data: pd.DataFrame) -> None:
     """Loss of the repeated symbol over that of a uniform guess after equal training on SpamLang, in which every text

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from softmax_bottleneck.bench.demo_table import rank_text
 from softmax_bottleneck.results.plotting import HEADS, head_of
+from softmax_bottleneck.results.tables import rank_text
 
 from .base import by_model, cell, figure, table
 from .results import CHECKPOINT, Results, Saved

@@ -1,10 +1,13 @@
-"""``bottleneck bench training``: a training step of published models beside the same step in plain torch."""
+"""``bottleneck bench training``: a training step of published models beside the same step in plain torch, and of GPT-2
+with several output layers beside its own cross entropy, where transformers is installed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -38,11 +41,21 @@ sizes, and MoS at Softmax's, to compare the times of an epoch."""
 OPERATIONS = 2.5
 """Ratio of the multiplications of a token: 16.1 million in MoS's LSTMs, 2.6 in its latent vectors and 42 in its output
 layer, against 20.2 and 4 million of Softmax."""
+OWN = "gpt2, own loss"
+GPT2: dict[str, tuple[str, dict[str, Any]]] = {
+    OWN: ("", {}),
+    "gpt2, softmax": ("softmax", {}),
+    "gpt2, mos K=4": ("mos", {"components": 4}),
+    "gpt2, lms-plif": ("lms-plif", {}),
+}
+"""Head and settings of each case of GPT-2 small (Radford et al. 2019, table 2); one has the model's own."""
 GOALS = (
     Goal("Softmax: seconds / plain", "softmax", "<=", 1.0, "softmax plain"),
     Goal("MoS: plain seconds / ours", "mos plain", ">=", 1.5, "mos"),
     Goal("MoS, batch 20: epoch / Softmax's", "mos, batch 20", "<=", 1.15 * OPERATIONS, "softmax", "epoch_seconds"),
     Goal("MoS, batch 20: memory / Softmax's", "mos, batch 20", "<=", 1.3, "softmax", "memory_bytes"),
+    Goal("GPT-2, Softmax: seconds / own", "gpt2, softmax", "<=", 1.0, OWN),
+    Goal("GPT-2, LMS-PLIF: seconds / own", "gpt2, lms-plif", "<=", 1.5, OWN),
 )
 GPU_GOALS = (
     *GOALS,
@@ -52,10 +65,11 @@ GPU_GOALS = (
 
 
 def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
-    """Measure the time of a training step of ``ptb-softmax`` and ``ptb-mos`` in float32, each in its own process.
+    """Measure the time of a training step of ``ptb-softmax``, ``ptb-mos`` and GPT-2 in float32, each in a process.
 
-    ``shrink`` divides layers, vocabulary and batch. Each case has the last ``loss``, and ``epoch_seconds``, the time of
-    an epoch of Penn Treebank at the rate of a step. Memory includes weights and gradients.
+    ``shrink`` divides layers, vocabulary and batch. Each case has the last ``loss``, those of Penn Treebank also
+    ``epoch_seconds``, the time of an epoch at the rate of a step. Memory includes weights and gradients, but not the
+    weights of GPT-2, whose step is a forward and backward pass over 1,024 tokens.
     """
     cases = {
         name: partial(_work, preset=preset, batch_size=columns, plain=plain, device=device, shrink=shrink)
@@ -65,6 +79,11 @@ def bench_training(*, device: str = "cpu", shrink: int = 1, progress: Progress =
     for row in rows.values():
         columns = _columns(row["case"]["batch_size"], shrink)
         row["epoch_seconds"] = row["seconds"] * math.ceil(TOKENS / (LENGTH * columns))
+    if find_spec("transformers"):
+        cases = {name: partial(_gpt2, head=head, device=device, shrink=shrink) for name, (head, _) in GPT2.items()}
+        imports = ["transformers.models.gpt2.modeling_gpt2"]
+        runs = RUNS if shrink == 1 else 1
+        rows |= in_turn(cases, device=device, runs=runs, warm_up=shrink == 1, imports=imports, progress=progress)
     return report(rows, GOALS if device == "cpu" else GPU_GOALS, device=device, shrink=shrink)
 
 
@@ -102,6 +121,30 @@ def _step(*, preset: str, batch_size: int, plain: bool, device: str, shrink: int
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         optimizer.step()
         return loss.detach()
+
+    return step
+
+
+def _gpt2(*, head: str, device: str, shrink: int) -> Work:
+    """Make a model of GPT-2's shape, and return its step."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from ..integrations.transformers import with_head
+
+    torch.manual_seed(0)
+    layers, heads, vocab = (12, 12, 50_257) if shrink == 1 else (1, 2, 50_257 // shrink)
+    sizes = {"n_embd": 8 * max(1, 96 // shrink), "n_positions": 1024 // shrink, "vocab_size": vocab}
+    with torch.device(device):
+        model: Any = GPT2LMHeadModel(GPT2Config(**sizes, n_layer=layers, n_head=heads)).eval()  # without dropout
+        ids = torch.randint(vocab, (1, sizes["n_positions"]))
+    if head:
+        model = with_head(model, head, **dict(GPT2.values())[head])
+
+    def step() -> dict[str, float]:
+        model.zero_grad()
+        loss = model(ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        return {"loss": float(loss.detach())}
 
     return step
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..bench.demo_table import rank_text
 from ..measure.comparison import table_cells
 from ..measure.divergences import Estimate
 from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
 from ..results.published import Table as Published
-from ..results.tables import Table
+from ..results.tables import Table, rank_text
 from ..spectrum import RankEstimate
 from .contents import Contents, Model
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self, final
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,6 +150,32 @@ def float_environment(name: str, lines: Sequence[str], caption: str, label: str)
 def csv_text(table: pd.DataFrame, *, index: bool = False) -> str:
     """Return a table as CSV whose lines end in a line feed; text with any other end of a line is quoted too."""
     return table.to_csv(index=index, lineterminator=END_OF_LINE).replace(END_OF_LINE, "\n")
+
+
+def mean_text(values: Sequence[float], form: str) -> str:
+    """Return the mean, with the sample standard deviation where there are several values; a dash for none."""
+    if not values:
+        return "–"
+    spread = f" ± {format(statistics.stdev(values), form)}" if len(values) > 1 else ""
+    return format(statistics.mean(values), form) + spread
+
+
+def rank_text(ranks: Sequence[Mapping[str, Any]]) -> str:
+    """Return the ranks of several seeds as text, least to largest.
+
+    If one of them is indeterminate, the interval of tolerances ten times larger and smaller comes first, with the ranks
+    at the tolerance itself in parentheses.
+    """
+    values = [rank["value"] for rank in ranks]
+    text = interval_text(min(values), max(values))
+    if all(rank["determinate"] for rank in ranks):
+        return text
+    return f"{interval_text(min(rank['low'] for rank in ranks), max(rank['high'] for rank in ranks))} ({text})"
+
+
+def interval_text(low: float, high: float) -> str:
+    """Return an interval of whole numbers as text, or the number where both ends are the same."""
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def terminal(header: Sequence[str], rows: Rows, *, width: int = 80) -> str:

@@ -29,7 +29,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[set[str]]]:
                 rows[name] |= make()()
             return rows
 
-        for module in ("heads", "spectrum", "training", "transformers", "hugging_face"):
+        for module in ("heads", "spectrum", "training"):
             monkeypatch.setattr(sys.modules[f"softmax_bottleneck.bench.{module}"], "in_turn", in_turn)
         return groups
 

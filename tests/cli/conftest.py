@@ -16,8 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from softmax_bottleneck import corpora
-from softmax_bottleneck.bench import demo
-from softmax_bottleneck.cli import main
+from softmax_bottleneck.cli import demo_runs, main
 from softmax_bottleneck.core.files import make_folder
 from softmax_bottleneck.corpora import PINNED, PinnedFile
 from softmax_bottleneck.training import PRESETS, Preset, fit
@@ -67,7 +66,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, folder_corpus: Path) -> Pa
         done = fit(small(PRESETS[f"demo-{head}"], folder_corpus).config, folder / "demo" / "runs" / head, device="cpu")
         if head in ("softmax", "mos"):
             reports = make_folder(folder / "demo" / "reports")
-            demo.measure(reports / head, head, 0, done, demo.Study())
+            demo_runs.measure(reports / head, head, 0, done, demo_runs.Study())
     return folder
 
 

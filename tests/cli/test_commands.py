@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from softmax_bottleneck.bench.demo_table import cells, read
+from softmax_bottleneck.figures.demo_table import cells, read
 
 from .conftest import Bottleneck, values_of
 

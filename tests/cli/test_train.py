@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from softmax_bottleneck.bench import demo
+from softmax_bottleneck.cli import demo_runs
 from softmax_bottleneck.language_models import checkpoint
 
 from .conftest import Bottleneck
@@ -84,7 +84,7 @@ def test_an_interrupted_demo_says_what_is_trained(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo, "measure", interrupted)
+    monkeypatch.setattr(demo_runs, "measure", interrupted)
     done = bottleneck("demo", "--out", "new", "--set", "training.epochs=1")
     assert done.exit_code == 130
     assert done.stderr.splitlines()[-1] == (

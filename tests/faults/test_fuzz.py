@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from softmax_bottleneck import corpora
-from softmax_bottleneck.bench.demo_table import read as read_reports
 from softmax_bottleneck.core import tensor_file
 from softmax_bottleneck.corpora.archives import read_members
 from softmax_bottleneck.corpora.ids import read_ids
 from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.figures.demo_table import read as read_reports
 from softmax_bottleneck.figures.results import read as read_results
 from softmax_bottleneck.hugging_face.folder import read_config, stored_tensors, weight_files
 from softmax_bottleneck.hugging_face.tokenizer import read_tokenizer

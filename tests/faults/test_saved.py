@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from attacks import promise
 from attacks.damage import REMOVED, with_value
-from softmax_bottleneck.bench.demo_table import read as read_reports
-from softmax_bottleneck.bench.demo_table import table as demo_table
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.figures import REGISTRY, read
+from softmax_bottleneck.figures.demo_table import read as read_reports
+from softmax_bottleneck.figures.demo_table import table as demo_table
 from softmax_bottleneck.report import Contents, read_saved
 from softmax_bottleneck.report.page import curves
 from softmax_bottleneck.report.sections import comparison_table, provenance, published_table

@@ -124,7 +124,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def study() -> list[dict[str, Any]]:
-    """Runs of ``bottleneck bench transformer-study`` with two seeds: PLIF better than Softmax by seed / 4 bits."""
+    """Runs of ``notebooks/studies/transformer.py`` with two seeds: PLIF better than Softmax by seed / 4 bits."""
     common = {"vocab": 1024, "size": 32, "effective_rank": {"1e-3": 7}, "gradient_kept": 0.25, "seconds_a_step": 0.5}
     return [
         {
@@ -146,7 +146,7 @@ def study() -> list[dict[str, Any]]:
 
 
 def frozen() -> Iterator[dict[str, Any]]:
-    """Runs of ``bottleneck bench frozen-body`` with two seeds and, for the first, two learning rates."""
+    """Runs of ``notebooks/studies/frozen_body.py`` with two seeds and, for the first, two learning rates."""
     for head, seconds, last in (("softmax", 1.0, 2.0), ("mos-4", 4.0, 1.9), ("lms-plif", 0.5, 2.1)):
         for seed, rate, loss in ((0, 0.1, last), (0, 0.2, last + 1), (1, 0.1, last - 0.1)):
             yield {

@@ -16,9 +16,9 @@ class Case:
     keys_only: bool = False
     """Record the types of values instead of the values, and no numbers of a text."""
     rtol: float = 1e-6
+    """Relative tolerance of numbers."""
     atol: float = 1e-9
     """Absolute tolerance of numbers, for singular values that are roundoff."""
-    """Relative tolerance of numbers."""
     out: str = ""
     """Glob of the files written by the command that are recorded."""
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from softmax_bottleneck.bench.demo_table import cells, read, table
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.figures.demo_table import cells, read, table
 from softmax_bottleneck.results.tables import markdown
 
 ROOT = Path(__file__).parents[2]

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.json_file import read_json
-from ..errors import ConfigurationError
-from ..heads import REGISTRY
-from ..results.base import by_numbers
-from ..results.saved import DemoReport
-from ..results.tables import terminal
+from softmax_bottleneck.core.json_file import read_json
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.heads import REGISTRY
+from softmax_bottleneck.results.base import by_numbers
+from softmax_bottleneck.results.saved import DemoReport
+from softmax_bottleneck.results.tables import mean_text, rank_text, terminal
 
 Report = Mapping[str, Any]
 REMEDY = "name a folder of the demo's reports"
@@ -52,9 +52,8 @@ def table(reports: Sequence[Report]) -> str:
 def cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a table of reports, one row for each model.
 
-    For several seeds, perplexities and divergences are means ± standard deviations, and ranks have the form least to
-    largest. If one of the ranks is indeterminate, the interval of tolerances ten times larger and smaller comes first,
-    with the ranks at the tolerance itself in parentheses. Adaptive scores are means over the seeds that have them.
+    For several seeds, perplexities and divergences are means ± standard deviations, and ranks are those of `rank_text`.
+    Adaptive scores are means over the seeds that have them.
 
     Args:
         reports: reports from the folder ``reports/`` of a demo.
@@ -85,25 +84,3 @@ def _row(reports: Sequence[Report]) -> dict[str, str]:
         "pairwise KL": mean_text([one["kld"] for one in reports], ".3f"),
         "seconds": f"{statistics.mean(one['train_seconds'] for one in reports):.0f}",
     }
-
-
-def mean_text(values: Sequence[float], form: str) -> str:
-    """Return the mean, with the sample standard deviation where there are several values; a dash for none."""
-    if not values:
-        return "–"
-    spread = f" ± {format(statistics.stdev(values), form)}" if len(values) > 1 else ""
-    return format(statistics.mean(values), form) + spread
-
-
-def rank_text(ranks: Sequence[Report]) -> str:
-    """Return the ranks of several seeds as text; see `cells`."""
-    values = [rank["value"] for rank in ranks]
-    text = interval_text(min(values), max(values))
-    if all(rank["determinate"] for rank in ranks):
-        return text
-    return f"{interval_text(min(rank['low'] for rank in ranks), max(rank['high'] for rank in ranks))} ({text})"
-
-
-def interval_text(low: float, high: float) -> str:
-    """Return an interval of whole numbers as text, or the number where both ends are the same."""
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,4 +1,6 @@
-"""``bottleneck bench spam``: SpamLang, a language in which every text repeats one symbol (Godey and Artzi 2026).
+"""SpamLang, a language in which every text repeats one symbol (Godey and Artzi 2026); ten minutes on one core.
+
+    python notebooks/studies/spam.py figures/results/bench/spam.json
 
 A recurrent model reads a symbol and must predict it again. Its output layer has M outputs and d dimensions. As M grows
 in a fixed number of steps, each symbol is also seen less often, so a second arm draws the texts from the first 1,000 of
@@ -8,19 +10,21 @@ the M symbols: the layer is as large, and each symbol is seen as often as at M =
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from .. import heads
-from ..core.machine import machine
-from ..core.progress import SILENT, Progress
-from ..core.version import __version__
+from softmax_bottleneck import heads
+from softmax_bottleneck.core.files import write_json
+from softmax_bottleneck.core.machine import machine
+from softmax_bottleneck.core.version import __version__
 
 HEADS: dict[str, dict[str, Any]] = {"softmax": {}, "mos": {"components": 2}, "sigsoftmax": {}}
 VOCABULARIES, SIZES, SYMBOLS = (1_000, 10_000, 100_000), (16, 64), 1_000
@@ -44,24 +48,21 @@ class SpamCell:
     """Number of symbols that texts are drawn from."""
 
 
-def spam_cells(shrink: int = 1) -> Iterator[SpamCell]:
+def spam_cells() -> Iterator[SpamCell]:
     """Yield the grid: all symbols for every M, and 1,000 of them for every larger M."""
-    for vocab, size, head in product((each // shrink for each in VOCABULARIES), SIZES, HEADS):
-        for symbols in sorted({SYMBOLS // shrink, vocab}):
+    for vocab, size, head in product(VOCABULARIES, SIZES, HEADS):
+        for symbols in sorted({SYMBOLS, vocab}):
             yield SpamCell(vocab, size, head, symbols)
 
 
-def bench_spam(*, shrink: int = 1, progress: Progress = SILENT) -> dict[str, Any]:
-    """Train every model of the grid and return its loss and accuracy on the repeated symbol.
-
-    ``shrink`` divides M, the symbols and the steps.
-    """
+def study_spam() -> dict[str, Any]:
+    """Train every model of the grid and return its loss and accuracy on the repeated symbol."""
     cases = {}
-    for cell in spam_cells(shrink):
+    for cell in spam_cells():
         name = f"M = {cell.vocab:,}, d = {cell.size}, {cell.head}, {cell.symbols:,} symbols"
-        cases[name] = {**asdict(cell), **train_spam(cell, STEPS // shrink)}
-        progress.line(f"{name}: {cases[name]['nats']:.2f} nats")
-    sizes = {"steps": STEPS // shrink, "texts": TEXTS, "length": LENGTH}
+        cases[name] = {**asdict(cell), **train_spam(cell, STEPS)}
+        print(f"{name}: {cases[name]['nats']:.2f} nats", file=sys.stderr)
+    sizes = {"steps": STEPS, "texts": TEXTS, "length": LENGTH}
     return {"cases": cases, **sizes, "goals": [], "machine": machine(), "version": __version__}
 
 
@@ -94,3 +95,7 @@ def train_spam(cell: SpamCell, steps: int) -> dict[str, float]:
         "accuracy": float((log_prob.argmax(1, keepdim=True) == ids).double().mean()),
         "processor_seconds": seconds,
     }
+
+
+if __name__ == "__main__":
+    write_json(Path(sys.argv[1]), study_spam())

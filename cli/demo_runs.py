@@ -1,4 +1,4 @@
-"""``bottleneck demo``: train small models with each output layer, measure their ranks, and print a table."""
+"""The work of ``bottleneck demo``: train small models with each output layer, and measure them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ..core.files import make_folder, write_json
-from ..core.interruption import explained
-from ..core.json_file import read_json_lines
-from ..core.progress import SILENT, Progress
-from ..errors import ConfigurationError, Parameter, RunError
-from ..evaluation import Dynamic, perplexity
-from ..heads import Head
-from ..heads.plif import PLIF
-from ..language_models.checkpoint import COMPLETE, METRICS, check_hashes, load, read_config
-from ..measure import kld, rank
-from ..results.plotting.spectra import save_spectra
-from ..results.plotting.style import FORMATS
-from ..sources import open_source
-from ..spectrum import load_spectrum, save_spectrum
-from ..training import FitResult, Preset, RunConfig, fit, is_begun, override
-from ..training.presets import family
-from .demo_table import read_report, table
+from softmax_bottleneck.core.files import make_folder, write_json
+from softmax_bottleneck.core.interruption import explained
+from softmax_bottleneck.core.json_file import read_json_lines
+from softmax_bottleneck.core.progress import SILENT, Progress
+from softmax_bottleneck.errors import ConfigurationError, Parameter, RunError
+from softmax_bottleneck.evaluation import Dynamic, perplexity
+from softmax_bottleneck.heads import Head
+from softmax_bottleneck.heads.plif import PLIF
+from softmax_bottleneck.language_models.checkpoint import COMPLETE, METRICS, check_hashes, load, read_config
+from softmax_bottleneck.measure import kld, rank
+from softmax_bottleneck.results.plotting.spectra import save_spectra
+from softmax_bottleneck.results.plotting.style import FORMATS
+from softmax_bottleneck.sources import open_source
+from softmax_bottleneck.spectrum import load_spectrum, save_spectrum
+from softmax_bottleneck.training import FitResult, Preset, RunConfig, fit, is_begun, override
+from softmax_bottleneck.training.presets import family
 
 CURVE_POINTS = 201
 """Number of points of a learned function that a report keeps."""
@@ -93,8 +92,8 @@ def file_name(preset: Preset, seed: int) -> str:
     return f"{preset.model}-{seed}" if seed else preset.model
 
 
-def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> str:
-    """Train and measure every preset of a family; return the table as text.
+def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress: Progress = SILENT) -> list[Path]:
+    """Train and measure every preset of a family; return the files of the reports.
 
     Writes ``runs/NAME``, ``reports/NAME.json``, the spectrum as ``reports/NAME.npz``, and ``cdf.png``, ``cdf.pdf``,
     ``cdf.svg``, ``cdf.csv`` under ``out``; a NAME ends with its seed unless it is 0, and the figure shows seed 0.
@@ -111,19 +110,19 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
             read_config(Path(config.initial))
             check_hashes(Path(config.initial))
     reports = make_folder(out / "reports")
-    rows, curves = [], []
+    files, curves = [], []
     with explained(lambda: _saved_models(out, configurations)):
         for preset, config in configurations:
             name = file_name(preset, config.seed)
             progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
             done = fit(config, out / "runs" / name, device=device, progress=progress)
             measure(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
-            rows.append(read_report(reports / f"{name}.json"))
+            files.append(reports / f"{name}.json")
             if not config.seed:
                 saved = load_spectrum(reports / f"{name}.npz")
                 curves.append(saved.spectrum.curves(preset.model, saved.limits))
     save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
-    return table(rows)
+    return files
 
 
 def _saved_models(out: Path, configurations: Sequence[tuple[Preset, RunConfig]]) -> str:

@@ -1,19 +1,35 @@
-"""Studies of many runs: each is one JSON file, and the same command makes those that are missing."""
+"""What the studies of many runs share: each run is one JSON file, and the same command makes those that are missing."""
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..core.files import make_folder, write_json
-from ..core.machine import machine
-from ..core.progress import SILENT, Progress
-from ..core.version import __version__
-from ..measure.report import RankReport
+from softmax_bottleneck.core.files import make_folder, write_json
+from softmax_bottleneck.core.machine import machine
+from softmax_bottleneck.core.version import __version__
+from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.measure import RankReport
+
+
+def main(study: Callable[..., int], description: str, arguments: Sequence[str] | None = None) -> None:
+    """Run a study with the options of its command, and say how many runs it still lacks."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of all results")
+    parser.add_argument("--data", default="wikitext-2", metavar="CORPUS", help="corpus or .txt file with the text")
+    parser.add_argument("--minutes", type=float, default=math.inf, metavar="N", help="begin no run after N minutes")
+    options = parser.parse_args(arguments)
+    try:
+        missing = study(**vars(options))
+    except BottleneckError as error:
+        sys.exit(f"Error: {error}")
+    print(f"{options.out}: {f'{missing} runs are missing' if missing else 'done'}")
 
 
 def run_missing(
@@ -23,7 +39,6 @@ def run_missing(
     *,
     shown: str,
     minutes: float = math.inf,
-    progress: Progress = SILENT,
 ) -> int:
     """Write the results of the runs that have none yet, one JSON file a run, and return how many still lack one.
 
@@ -33,7 +48,6 @@ def run_missing(
         work: returns the results of a run, ready for JSON.
         shown: the result that is reported after a run.
         minutes: time after which no run is begun.
-        progress: where to report.
     """
     make_folder(out)
     end = time.monotonic() + 60 * minutes
@@ -43,7 +57,7 @@ def run_missing(
             return len(missing) - number
         values = work(run)
         write_json(out / f"{run.name}.json", {**asdict(run), **values, "machine": machine(), "version": __version__})
-        progress.line(f"{run.name}: {shown.replace('_', ' ')} {values[shown]:.4f}")
+        print(f"{run.name}: {shown.replace('_', ' ')} {values[shown]:.4f}", file=sys.stderr)
     return 0
 
 

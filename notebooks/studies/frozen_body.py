@@ -1,4 +1,8 @@
-"""``bottleneck bench frozen-body``: output layers trained on the hidden states of a pretrained model, one file a run.
+"""Output layers trained on the hidden states of a pretrained model, one file a run; an hour on one core.
+
+    bottleneck data get smollm2
+    bottleneck data get wikitext-2
+    python notebooks/studies/frozen_body.py --out figures/results/frozen-body
 
 The body is not trained: its states are computed once. Every output layer starts with the model's W, not tied to the
 input embeddings, and learns in one pass over the same contexts at a constant learning rate. What is scored are averages
@@ -21,15 +25,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.files import cache_folder, make_folder, sha256_json, write_bytes, write_json
-from ..core.progress import SILENT, Progress
-from ..core.tensor_file import pack, read
-from ..hugging_face.headed import OutputLayer
-from ..integrations.transformers import output_layer
-from ..measure import RankReport, rank
-from ..sources import open_source
-from ..spectrum import save_spectrum
-from .study import ranks, run_missing
+from softmax_bottleneck.core.files import cache_folder, make_folder, sha256_json, write_bytes, write_json
+from softmax_bottleneck.core.tensor_file import pack, read
+from softmax_bottleneck.hugging_face.headed import OutputLayer
+from softmax_bottleneck.integrations.transformers import output_layer
+from softmax_bottleneck.measure import RankReport, rank
+from softmax_bottleneck.sources import open_source
+from softmax_bottleneck.spectrum import save_spectrum
+from study import main, ranks, run_missing
 
 MODEL = "smollm2"
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -92,9 +95,7 @@ class States(NamedTuple):
     """(T,), int64."""
 
 
-def study_frozen_body(
-    out: Path, *, data: str = "wikitext-2", minutes: float = math.inf, progress: Progress = SILENT
-) -> int:
+def study_frozen_body(out: Path, *, data: str, minutes: float) -> int:
     """Train and measure the runs that have no result yet, and return how many the study still lacks.
 
     The folder ``out`` also gets the rank report and the spectrum of each head with seed 1; see `run_missing`.
@@ -122,7 +123,7 @@ def study_frozen_body(
             save_spectrum(stem.with_suffix(".npz"), report.spectrum, report.source, report.limits)
         return values
 
-    return run_missing(out, cells(), run, shown="perplexity", minutes=minutes, progress=progress)
+    return run_missing(out, cells(), run, shown="perplexity", minutes=minutes)
 
 
 def best_rate(out: Path, head: str) -> float:
@@ -241,3 +242,7 @@ def _losses(layer: OutputLayer, states: States, products: torch.dtype = torch.bf
     """Return the losses in nats, (T,), with matrix products in a type."""
     with torch.autocast("cpu", torch.bfloat16, enabled=products == torch.bfloat16):
         return layer.head.nll(layer.states(states.hidden), states.targets, reduction="none").double()
+
+
+if __name__ == "__main__":
+    main(study_frozen_body, "Train output layers on the frozen body of SmolLM2.")

@@ -1,4 +1,7 @@
-"""``bottleneck bench transformer-study``: one small transformer with several output layers, one file a run.
+"""One small transformer with several output layers, one file a run; 3.5 hours on one core.
+
+    bottleneck data get wikitext-2
+    python notebooks/studies/transformer.py --out figures/results/transformer-study
 
 All models of a vocabulary and a width have as many parameters as the one with tied embeddings and a softmax: the
 feed-forward layers of the others are narrower by what their head adds. They are trained for as many steps
@@ -17,17 +20,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tokenizers import ByteLevelBPETokenizer
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from ..core.checks import check_positive
-from ..core.progress import SILENT, Progress
-from ..hugging_face.loading import final_hidden
-from ..hugging_face.text import read_text
-from ..measure import gradient, rank
-from ..sources import open_source
-from ..training.config import OptimizerConfig
-from ..training.optimizer import build, learning_rate, set_learning_rate
-from .study import ranks, run_missing
+from softmax_bottleneck.hugging_face.loading import final_hidden
+from softmax_bottleneck.hugging_face.text import read_text
+from softmax_bottleneck.integrations.transformers import with_head
+from softmax_bottleneck.measure import gradient, rank
+from softmax_bottleneck.sources import open_source
+from softmax_bottleneck.training.config import OptimizerConfig
+from softmax_bottleneck.training.optimizer import build, learning_rate, set_learning_rate
+from study import main, ranks, run_missing
 
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax": ("softmax", {}),
@@ -75,37 +79,29 @@ def cells() -> Iterator[Cell]:
             yield Cell(vocab, size, head, regime, seed)
 
 
-def study_transformers(
-    out: Path, *, data: str = "wikitext-2", minutes: float = math.inf, steps: int = STEPS, progress: Progress = SILENT
-) -> int:
+def study_transformers(out: Path, *, data: str, minutes: float) -> int:
     """Train and measure the runs of the grid that have no result yet, and return how many the grid still lacks.
 
-    ``data`` is a corpus or a ``.txt`` file, and ``steps`` those of every ``"parameters"`` run: give a folder of its own
-    to another number. See `run_missing` for the others.
-
-    Raises:
-        ConfigurationError: for no step.
-        CorpusError: for a text that is missing.
+    ``data`` is a corpus or a ``.txt`` file; see `run_missing` for the others. `CorpusError` for a text that is missing.
     """
-    check_positive(steps=steps)
     texts: dict[int, Text] = {}
 
     def run(cell: Cell) -> dict[str, Any]:
         if cell.vocab not in texts:
             texts[cell.vocab] = _text(data, cell.vocab)
-        return _run(cell, texts[cell.vocab], steps if cell.regime == "parameters" else _steps_in_time(out, cell, steps))
+        return _run(cell, texts[cell.vocab], STEPS if cell.regime == "parameters" else _steps_in_time(out, cell))
 
-    return run_missing(out, cells(), run, shown="bits_per_byte", minutes=minutes, progress=progress)
+    return run_missing(out, cells(), run, shown="bits_per_byte", minutes=minutes)
 
 
-def _steps_in_time(out: Path, cell: Cell, steps: int) -> int:
+def _steps_in_time(out: Path, cell: Cell) -> int:
     """Return the steps of a head that take the processor time of the softmax's."""
 
     def seconds(head: str) -> float:
         file = out / f"{Cell(cell.vocab, cell.size, head, 'parameters', cell.seed).name}.json"
         return float(json.loads(file.read_text(encoding="utf-8"))["seconds_a_step"])
 
-    return max(1, round(steps * seconds("softmax") / seconds(cell.head)))
+    return max(1, round(STEPS * seconds("softmax") / seconds(cell.head)))
 
 
 class Text(NamedTuple):
@@ -119,8 +115,6 @@ class Text(NamedTuple):
 
 
 def _text(data: str, vocab: int) -> Text:
-    from tokenizers import ByteLevelBPETokenizer
-
     train, test = (read_text(data, split, dataset=None).text for split in ("train", "test"))
     tokenizer, lines = ByteLevelBPETokenizer(), train.splitlines(keepends=True)
     tokenizer.train_from_iterator(lines, vocab_size=vocab, min_frequency=0, show_progress=False)
@@ -147,10 +141,6 @@ def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
 
 def _model(cell: Cell) -> tuple[Any, bool]:
     """Return the model, and whether it has as many parameters as the one with tied embeddings and a softmax."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from ..integrations.transformers import with_head
-
     d, (head, settings) = cell.size, HEADS[cell.head]
     if cell.head == "mos-2-low-rank":
         settings = {**settings, "context_rank": d // 8}
@@ -212,3 +202,7 @@ def _expressed(model: Any, ids: Tensor) -> dict[str, Any]:
     hidden = final_hidden(model, windows, torch.ones_like(windows))
     source = open_source(model.head, hidden=hidden.detach().flatten(0, 1), targets=ids[1 : contexts + 1])
     return {**ranks(rank(source)), "gradient_kept": gradient(source).kept}
+
+
+if __name__ == "__main__":
+    main(study_transformers, "Train one small transformer with several output layers.")
