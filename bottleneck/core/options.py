@@ -36,7 +36,10 @@ DATA_IN_PYTHON = (
     "-100. Each row is a text of its own: no context begins in the row before. A function and a torch module take "
     "token ids alone."
 )
-KIND = "What a matrix file holds. Logits are normalized row by row; a matrix of kind matrix is measured as it is."
+KIND = (
+    "What a matrix file holds. Logits are normalized row by row; of probabilities, zeros and decimals are intervals of "
+    "their logarithms; a matrix of kind matrix is measured as it is."
+)
 DTYPE = (
     "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only to the "
     "body of a Hugging Face model; its output layer stays in float32."
@@ -130,7 +133,7 @@ class Opening(HuggingFaceOptions, StatesOptions, total=False):
         int | None,
         Option(None, "Measure only the first N contexts.  [default: all]", MEASURE, metavar="N", counts=True),
     ]
-    kind: Annotated[str, Option("log-probs", KIND, MEASURE, ("log-probs", "logits", "matrix"))]
+    kind: Annotated[str, Option("log-probs", KIND, MEASURE, ("log-probs", "logits", "probabilities", "matrix"))]
     dtype: Annotated[str, Option("float32", DTYPE, MEASURE, ("float32", "float64", "bfloat16", "float16", "auto"))]
     device: Annotated[
         "str | torch.device",

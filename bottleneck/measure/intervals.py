@@ -118,13 +118,14 @@ def interval_divergences(
         p = np.where(over, np.exp(part.log_probs), 0.0)
         d = np.where(over, part.log_probs - Q.log_p, 0.0)
         found["kl_llama_cpp"] = (p * d).sum(1), of_model["kl"]
-    for name, (share, is_open) in agreement(Rows(part.log_probs, p, np.broadcast_to(part.error, p.shape)), Q).items():
+    errors = np.broadcast_to(part.error, p.shape)
+    for name, (share, is_open) in agreement(Rows(part.log_probs, p, errors), Q).items():
         found[name] = _between(share, share, is_open, least=0.0, largest=1.0)
     if targets is not None:
         at = np.arange(len(targets)), targets
         off = Q.error[at] + e
         nll, is_seen = -part.log_probs[at], part.seen[at]
-        error = np.where(is_seen, part.error[:, 0] + part.shift, math.inf)
+        error = np.where(is_seen, errors[at] + part.shift, math.inf)
         found["reference_nll"], found["nll"] = (nll, error), (-Q.log_p[at], off)
         found["log_ratio"] = -Q.log_p[at] - nll, error + off
         found["delta_p"] = _between(q[at] - high[at], q[at] - low[at], q[at] * off)

@@ -32,14 +32,14 @@ def load(path: str | Path) -> Any:
 
     path = Path(path)
     values = read_json(path, dict[str, Any], error=ConfigurationError, remedy=REMEDY, finite=True)
-    if "results" not in values:
+    if not isinstance(values.get("results"), list):
         return _loaded(values, path)
     results: list[Any] = [_loaded(each, path) for each in values["results"]]
     return (RankReports if all(isinstance(each, RankReport) for each in results) else Results)(results)
 
 
-def _loaded(values: dict[str, Any], path: Path) -> Result:
-    if "kind" not in values:
+def _loaded(values: Any, path: Path) -> Result:
+    if not isinstance(values, dict) or "kind" not in values:
         raise ConfigurationError(f"{path} is not a result of this package: it has no kind; {REMEDY}")
     kind = look_up("kind of result", values["kind"], KINDS)
     result: Result = explained(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))

@@ -67,9 +67,9 @@ def full_block(source: PartialSource, progress: Progress) -> tuple[NDArray[np.fl
         )
     columns = np.flatnonzero(tokens)[:MOST]
     parts = [next(source.parts([range(row, row + 1)])) for row in order[:rows]]
-    errors = np.concatenate([part.error[0] for part in parts])
+    errors = np.concatenate([np.broadcast_to(part.error, part.seen.shape)[:, columns] for part in parts])
     log_probs = np.concatenate([part.log_probs[:, columns] for part in parts])
-    return log_probs, math.sqrt(len(columns)) * float(np.linalg.norm(errors))
+    return log_probs, float(np.linalg.norm(errors))
 
 
 def partial_rank(source: PartialSource, eps: Precision, rule: str, how: SpectrumSettings) -> RankReport:

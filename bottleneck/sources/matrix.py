@@ -29,7 +29,7 @@ from .spool import Spool
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("log-probs", "logits", "matrix")
+KINDS = ("log-probs", "logits", "probabilities", "matrix")
 ABOUT_ONE = 1e-3
 """By how much a sum of probabilities may miss one to tell which logarithms a row holds."""
 FIRST_ROWS, PEAK = 64, 0.9
@@ -46,8 +46,8 @@ class MatrixSource(Source):
 
     Args:
         matrix: (T, M), sliced by rows; a memory-mapped matrix is never read as a whole.
-        kind: ``"log-probs"`` (each row's probabilities must sum to one), ``"logits"`` (normalized row by row) or
-            ``"matrix"`` (measured as it is).
+        kind: ``"log-probs"`` (each row's probabilities must sum to one), ``"logits"`` (normalized row by row),
+            ``"probabilities"`` (whose logarithms are taken) or ``"matrix"`` (measured as it is).
         path: name of the matrix.
         inspection: inspection of the entries, if it is already done; otherwise it takes a pass over the matrix.
     """
@@ -96,9 +96,9 @@ class MatrixSource(Source):
         """The precision of the entries, inferred from them if it was not given."""
         inferred = self._inspection.precision
         logger.info("%s: precision %s", self._path, inferred)
-        if self._kind != "logits":
-            return inferred
-        return replace(inferred, size=self._inspection.root_mean_square())
+        if self._kind == "probabilities":
+            return replace(inferred, size=1.0)  # of log p, whose error is the relative one of p
+        return replace(inferred, size=self._inspection.root_mean_square()) if self._kind == "logits" else inferred
 
     @property
     def expected_precision(self) -> Precision:
@@ -164,9 +164,9 @@ class MatrixSource(Source):
             block = block.astype(self.dtype, copy=False)
             if self._kind == "logits":
                 if _are_probabilities(block):
-                    raise MatrixError(f"{self._path} holds probabilities, not logits: give their logarithms")
+                    raise self._of_probabilities()
                 block = log_softmax(block, axis=1)
-            elif self._kind == "log-probs":
+            elif self._kind != "matrix":
                 self._check_log_probs(rows.start, block)
             if masked.any():
                 block = np.where(masked, -np.inf, block)
@@ -184,7 +184,10 @@ class MatrixSource(Source):
             if (empty := np.isneginf(block.max(1))).any():
                 row = rows.start + int(empty.argmax())
                 raise MatrixError(f"row {row} of {self._path} holds -inf alone, as padding does: leave out such rows")
-            yield block
+            yield np.log(block, dtype=np.float64) if self._kind == "probabilities" else block
+
+    def _of_probabilities(self) -> MatrixError:
+        return MatrixError(f"{self._path} holds probabilities: use ", Parameter("kind", "probabilities"))
 
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
         with np.errstate(over="ignore", divide="ignore"):
@@ -194,7 +197,7 @@ class MatrixSource(Source):
         if not wrong.size:
             return
         if _are_probabilities(block):
-            raise MatrixError(f"{self._path} holds probabilities, not their logarithms: give their logarithms")
+            raise self._of_probabilities()
         small = self.shape[0] * self.shape[1] <= READ_AGAIN
         if small and _are_transposed(np.concatenate(list(self._raw(self.ranges())))):
             raise MatrixError(f"the columns of {self._path} hold log-probabilities, not its rows: give its transpose")
@@ -217,7 +220,7 @@ class MatrixSource(Source):
         )
 
 
-def open_matrix(name: str, *, kind: str = "log-probs") -> MatrixSource:
+def open_matrix(name: str, *, kind: str = "log-probs") -> Source:
     """Open a matrix in a file.
 
     Args:
@@ -228,10 +231,19 @@ def open_matrix(name: str, *, kind: str = "log-probs") -> MatrixSource:
     Raises:
         SourceError: for a file that is missing or damaged, holds objects, or holds several matrices and none is named.
     """
-    return MatrixSource(read_array(name), kind=kind, path=name)
+    return of_array(read_array(name), kind=kind, path=name)
 
 
-def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
+def of_array(matrix: Any, *, kind: str = "log-probs", path: str = "array") -> Source:
+    """Return the source of a matrix of any kind; see `MatrixSource`."""
+    if kind == "probabilities":
+        from .probabilities import open_probabilities
+
+        return open_probabilities(matrix, path=path)
+    return MatrixSource(matrix, kind=kind, path=path)
+
+
+def from_blocks(blocks: Iterable[Any], *, kind: str) -> Source:
     """Return the matrix of consecutive blocks of rows; they are kept, because they are read more than once.
 
     More than 1 GiB is kept in a temporary file, so blocks may be more than memory holds.
@@ -241,6 +253,8 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> MatrixSource:
     for rows in checked(inspection.noting(blocks), minus_inf=True):
         spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)
+    if kind == "probabilities":
+        return of_array(spool, kind=kind, path="blocks")
     return MatrixSource(spool, kind=kind, path="blocks", inspection=inspection)
 
 
@@ -280,7 +294,7 @@ FILE = Kind(
     matches=lambda source: isinstance(source, str) and _FILE.fullmatch(source) is not None,
     open=open_matrix,
 )
-ARRAY = Kind(what="an array", matches=is_array, open=MatrixSource)
+ARRAY = Kind(what="an array", matches=is_array, open=of_array)
 BLOCKS = Kind(
     what="blocks of rows",
     matches=lambda source: isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping),

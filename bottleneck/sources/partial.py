@@ -33,7 +33,7 @@ class Part(NamedTuple):
     seen: NDArray[np.bool_]
     """(n, M)."""
     error: Matrix
-    """(n, 1), the most by which a number may be off."""
+    """(n, 1) or (n, M), the most by which a number may be off."""
     shift: float = 0.0
     """The most by which all numbers of a row may be off together, beside that."""
 

@@ -27,7 +27,7 @@ from ..heads import RankBound
 from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
-from .matrix import MatrixSource
+from .matrix import of_array
 from .zarr_array import WrittenRows, as_source_errors, open_node
 
 FORMAT, FIRST_FORMAT = (f"softmax-bottleneck log-probability store {number}" for number in (2, 1))
@@ -230,7 +230,7 @@ def _checksums(group: zarr.Group, path: str) -> dict[int, str]:
     return checksums
 
 
-def open_zarr(source: Any, *, kind: str = "log-probs") -> MatrixSource | StoreSource:
+def open_zarr(source: Any, *, kind: str = "log-probs") -> Source:
     """Open a two-dimensional Zarr array, or a dumped store: an object of Zarr, or one at a path or URL.
 
     Zarr reads a chunk that was never written as the fill value, often zero; rows of such a chunk are refused.
@@ -243,4 +243,4 @@ def open_zarr(source: Any, *, kind: str = "log-probs") -> MatrixSource | StoreSo
     path = source if isinstance(source, str) else str(node.store_path)
     if isinstance(node, zarr.Group):
         return StoreSource(node, path=path, kind=kind)
-    return MatrixSource(WrittenRows(node, path), kind=kind, path=path)
+    return of_array(WrittenRows(node, path), kind=kind, path=path)

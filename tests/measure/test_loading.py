@@ -64,7 +64,8 @@ def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
         reports[0].save(tmp_path / "x.png")
     cases = (
         ("{}", "it has no kind"), ('{"kind": "rank"}', "missing"), ("[", "damaged or of another kind"),
-        ('{"kind": "rang"}', "unknown kind of result 'rang'"),
+        ('{"kind": "rang"}', "unknown kind of result 'rang'"), ('{"kind": []}', r"unknown kind of result \[\]"),
+        ('{"results": 5}', "it has no kind"), ('{"results": [5]}', "it has no kind"),
     )  # fmt: skip
     for content, why in cases:
         (tmp_path / "bad.json").write_text(content)

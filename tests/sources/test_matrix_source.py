@@ -199,7 +199,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(SourceError, match=sentence):
             open_source(tmp_path / name)
-    with pytest.raises(SourceError, match="unknown kind 'probs'; a matrix is one of log-probs, logits, matrix"):
+    with pytest.raises(SourceError, match="unknown kind 'probs'; a matrix is one of log-probs, logits, prob"):
         open_source(np.zeros((2, 2)), kind="probs")
     with pytest.raises(SourceError, match="a int cannot be measured; give a path, a Run, a"):
         rank(5)

@@ -550,9 +550,9 @@ def test_a_transpose_is_named() -> None:
 
 def test_probabilities_are_no_logits() -> None:
     probabilities = torch.from_numpy(low_rank(50, 30, 5)).softmax(-1)
-    with pytest.raises(MatrixError, match="holds probabilities, not logits: give their logarithms"):
+    with pytest.raises(MatrixError, match="holds probabilities: use kind='probabilities'"):
         rank(probabilities, kind="logits")
-    with pytest.raises(MatrixError, match="holds probabilities, not logits: give their logarithms"):
+    with pytest.raises(MatrixError, match="holds probabilities: use kind='probabilities'"):
         rank(lambda ids: probabilities[ids], data=[np.arange(50)[None]])
 
 

@@ -1,0 +1,86 @@
+"""Matrices of probabilities: their logarithms, or intervals of them where zeros or decimals tell no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, final
+
+import numpy as np
+
+from ..errors import MatrixError
+from ..spectrum.blocks import as_array, native_dtype
+from ..spectrum.precision import EPS
+from .matrix import MatrixSource
+from .partial import Part, PartialSource
+
+SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "bfloat16": 2.0**-133, "float16": 2.0**-24}
+"""Smallest positive number of each type."""
+MISSED = 1e-2
+"""By how much a sum of probabilities may miss 1."""
+DECIMALS = 12
+"""Most decimals that probabilities may have been rounded to."""
+
+
+@final
+class ProbabilitySource(PartialSource):
+    """Probabilities of which some are zero or were rounded to decimals: each logarithm lies in an interval.
+
+    Args:
+        matrix: (T, M), as `MatrixSource` takes it.
+        path: its name.
+        error: the most by which each may be off, beside the roundoff ``eps`` of its type.
+        eps: of the type that holds them.
+    """
+
+    def __init__(self, matrix: Any, *, path: str, error: float, eps: float) -> None:
+        self._matrix, self._error, self._eps = matrix, error, eps
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        self.targets = None
+        self.description = {"path": path, "kind": "probabilities", "head": None, "corpus": None, "split": None}
+
+    @property
+    def step(self) -> float:
+        """Zero: `Part.error` holds the error of each entry."""
+        return 0.0
+
+    def tokens(self) -> None:
+        """Return ``None``: the text is not known."""
+
+    def parts(self, ranges: Iterable[range] | None = None) -> Iterator[Part]:
+        """Yield the rows; an entry that may be zero is unseen."""
+        for rows in self.ranges() if ranges is None else ranges:
+            p = as_array(self._matrix[rows.start : rows.stop]).astype(np.float64)
+            seen = p > self._error / (1 - self._eps)
+            share = np.divide(self._error, p, out=np.zeros(p.shape), where=seen) + self._eps
+            log_probs = np.log(np.where(seen, p, 2 * self._error))
+            yield Part(rows.start, log_probs, seen, -np.log1p(-share))
+
+
+def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | ProbabilitySource:
+    """Return the log-probabilities of a (T, M) matrix of probabilities, whole where their type alone rounded them.
+
+    Raises:
+        MatrixError: for rows that are not probabilities, or that a truncation left (top-k, top-p).
+    """
+    whole = MatrixSource(matrix, kind="probabilities", path=path)
+    dtype = native_dtype(matrix[:1])
+    eps, least, steps, zeros = EPS.get(dtype, EPS["float64"]), np.inf, {*range(1, DECIMALS + 1)}, False
+    for rows in whole.ranges():
+        p = as_array(matrix[rows.start : rows.stop]).astype(np.float64)
+        if not (p >= 0).all() or not np.allclose(p.sum(1), 1, atol=MISSED):
+            raise MatrixError(
+                f"rows {rows.start:,} to {rows.stop - 1:,} of {path} are not probabilities: these are from 0 to 1, and "
+                "those of a row sum to 1"
+            )
+        zeros |= not p.all()
+        least = min(least, p[p > 0].min(initial=np.inf))
+        steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= eps * p + EPS["float64"]).all()}
+    smallest = SMALLEST.get(dtype, SMALLEST["float64"])
+    if not steps and least > smallest / eps:
+        if zeros:
+            raise MatrixError(
+                f"{path} holds zeros, and no other probability below {least:.3g}, as truncations leave (top-k, top-p): "
+                "give the probabilities of all tokens"
+            )
+        return whole
+    return ProbabilitySource(matrix, path=path, error=(10.0 ** -min(steps, default=400) + smallest) / 2, eps=eps)

@@ -1,0 +1,72 @@
+"""Probabilities in place of their logarithms, against the distributions that they were rounded from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import MatrixError, SourceError
+
+RANDOM = np.random.default_rng(0)
+D = 6
+Z = RANDOM.standard_normal((150, D)) @ RANDOM.standard_normal((D, 200))
+LOG_P = Z - np.logaddexp.reduce(Z, 1)[:, None]
+P = np.exp(LOG_P)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_whole_type_is_whole(dtype: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "p.npy", P.astype(dtype))
+    report = sb.rank(tmp_path / "p.npy", kind="probabilities")
+    assert (report.rank.value, report.rank_centered.value, report.rank.determinate) == (D + 1, D, True)
+    assert report.eps.dtype == dtype
+    kld = sb.kld(list(np.array_split(P.astype(dtype), 3)), kind="probabilities").kld
+    assert kld == pytest.approx(sb.kld(LOG_P).kld, rel=1e-6)
+
+
+@pytest.mark.parametrize("decimals", [4, 6, 8])
+def test_decimals_are_intervals(decimals: int, tmp_path: Path) -> None:
+    """What is proved never exceeds the rank, and the interval of KL holds that of the unrounded distributions."""
+    np.savetxt(tmp_path / "p.csv", P, delimiter=",", fmt=f"%.{decimals}f")
+    noisy = LOG_P + 0.1 * RANDOM.standard_normal(P.shape)
+    Q = np.exp(noisy - np.logaddexp.reduce(noisy, 1)[:, None])
+    np.save(tmp_path / "q.npy", Q)
+    report = sb.rank(tmp_path / "p.csv", kind="probabilities")
+    assert report.rank.at_least
+    assert (D - 1 if decimals > 4 else 1) <= report.rank.low <= D + 1
+    kl = sb.compare(tmp_path / "p.csv", tmp_path / "q.npy", kind="probabilities").statistics["kl"]
+    exact = float((P * (LOG_P - np.log(Q))).sum(1).mean())
+    assert kl.value is not None
+    assert kl.roundoff is not None
+    assert abs(kl.value - exact) <= kl.roundoff
+    with pytest.raises(SourceError, match="holds a part of each distribution"):
+        sb.compare(tmp_path / "q.npy", tmp_path / "p.csv", kind="probabilities")
+
+
+def test_half_floats_below_their_least_normal_number(tmp_path: Path) -> None:
+    """Subnormal numbers have fewer digits, and zero is any number below them."""
+    sharp = np.exp(4 * Z - np.logaddexp.reduce(4 * Z, 1)[:, None])
+    half = sharp.astype(np.float16)
+    assert (half == 0).any()
+    np.save(tmp_path / "p.npy", half)
+    report = sb.rank(tmp_path / "p.npy", kind="probabilities")
+    assert report.rank.at_least
+    assert 1 <= report.rank.low <= D + 1
+
+
+@pytest.mark.parametrize(
+    ("matrix", "kind", "why"),
+    [
+        (P, "log-probs", "use kind='probabilities'"),
+        (P, "logits", "use kind='probabilities'"),
+        (LOG_P, "probabilities", "are not probabilities: these are from 0 to 1"),
+        (2 * P, "probabilities", "those of a row sum to 1"),
+        (np.where(P > 2e-3, P, 0.0) / np.where(P > 2e-3, P, 0.0).sum(1)[:, None], "probabilities", "truncations leave"),
+    ],
+)
+def test_mistakes(matrix: np.ndarray, kind: str, why: str) -> None:
+    with pytest.raises(MatrixError, match=why):
+        sb.rank(matrix, kind=kind)
