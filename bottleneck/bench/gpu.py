@@ -14,7 +14,7 @@ from .. import heads
 from ..core.files import make_folder, write_json
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..spectrum import REGISTRY, singular_values
+from ..spectrum import METHODS, singular_values
 from .heads import bench_heads
 from .in_turn import Goal, report
 from .spectrum import bench_spectrum
@@ -79,7 +79,7 @@ def check_device(device: str) -> dict[str, Any]:
     spectra = {name: {"error": error} for name, error in _spectrum_errors(device)}
     goals = [
         *(Goal(f"{name}: error / CPU's", name, "<=", SLACK, name, "device", "cpu") for name in heads_errors),
-        *(Goal(f"{name}: error / σ_1", name, "<=", max(REGISTRY[name].resolution, EXACT), key="error")
+        *(Goal(f"{name}: error / σ_1", name, "<=", max(METHODS[name].resolution, EXACT), key="error")
           for name in spectra),
     ]  # fmt: skip
     return report(heads_errors | spectra, goals, device=device)

@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk
 from ..core.progress import SILENT, Progress
 from ..measure import rank
 from ..measure.dumping import dump
-from ..spectrum import REGISTRY, Factored, Options, SpectrumMethod, arithmetic_for, measure
+from ..spectrum import METHODS, Factored, RangeFinder, SpectrumMethod, arithmetic_for, build, measure
 from .in_turn import Goal, Work, in_turn, report
 
 ROWS = 1024
@@ -121,8 +121,8 @@ def _matrix(*, name: str, rows: int, columns: int, device: str = "cpu") -> Work:
     """Make a random matrix, and return a function that computes its singular values, or a product with itself."""
     dtype = np.float64 if name in ("tsqr", "syrk", "gemm") else np.float32
     matrix: NDArray[Any] = np.random.default_rng(0).standard_normal((rows, columns), dtype=dtype)
-    if name in REGISTRY:
-        return lambda: _streamed(REGISTRY[name].build(columns, Options(arithmetic=arithmetic_for(device))), matrix)
+    if name in METHODS:
+        return lambda: _streamed(build(name, columns, arithmetic=arithmetic_for(device)), matrix)
     square = np.zeros((columns, columns) if name == "syrk" else 0, order="F")
     # For a matrix with itself NumPy calls syrk, which computes half of the product.
     other = matrix.copy() if name == "gemm" else matrix
@@ -135,7 +135,7 @@ def _matrix(*, name: str, rows: int, columns: int, device: str = "cpu") -> Work:
     return lambda: {"sigma_1" if name in ("numpy", "torch") else "entry": float(functions[name]())}
 
 
-def _streamed(method: SpectrumMethod, matrix: NDArray[Any]) -> dict[str, float]:
+def _streamed(method: SpectrumMethod | RangeFinder, matrix: NDArray[Any]) -> dict[str, float]:
     """Measure block by block; return the seconds of streaming alone, σ_1, and the certificate."""
     started, stream = time.perf_counter(), 0.0
 

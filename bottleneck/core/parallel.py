@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -84,22 +84,27 @@ class Processes:
             torch.distributed.all_gather_object(values, value)
         return values
 
-    def send(self, tensor: Tensor, to: int) -> None:
-        """Send a float32 or float64 tensor of at most two dimensions to another process."""
-        double = int(tensor.dtype == torch.float64)
-        sizes = [double, tensor.ndim, *tensor.shape, *[0] * (2 - tensor.ndim)]
-        torch.distributed.send(torch.tensor(sizes, device=tensor.device), to)
-        torch.distributed.send(tensor.contiguous(), to)
+    def send(self, tensors: Sequence[Tensor], to: int) -> None:
+        """Send float32 or float64 tensors of at most two dimensions, all on one device, to another process."""
+        device = tensors[0].device
+        torch.distributed.send(torch.tensor(len(tensors), device=device), to)
+        for tensor in tensors:
+            double = int(tensor.dtype == torch.float64)
+            sizes = [double, tensor.ndim, *tensor.shape, *[0] * (2 - tensor.ndim)]
+            torch.distributed.send(torch.tensor(sizes, device=device), to)
+            torch.distributed.send(tensor.contiguous(), to)
 
-    def receive(self, origin: int, device: torch.device) -> Tensor:
-        """Return the tensor that another process sends."""
-        header = torch.zeros(4, dtype=torch.int64, device=device)
-        torch.distributed.recv(header, origin)
-        double, dimensions, *sizes = header.tolist()
-        dtype = torch.float64 if double else torch.float32
-        tensor = torch.zeros(sizes[:dimensions], dtype=dtype, device=device)
-        torch.distributed.recv(tensor, origin)
-        return tensor
+    def receive(self, origin: int, device: torch.device) -> Iterator[Tensor]:
+        """Yield the tensors that another process sends."""
+        count, header = torch.tensor(0, device=device), torch.zeros(4, dtype=torch.int64, device=device)
+        torch.distributed.recv(count, origin)
+        for _ in range(int(count)):
+            torch.distributed.recv(header, origin)
+            double, dimensions, *sizes = header.tolist()
+            dtype = torch.float64 if double else torch.float32
+            tensor = torch.zeros(sizes[:dimensions], dtype=dtype, device=device)
+            torch.distributed.recv(tensor, origin)
+            yield tensor
 
     def in_first(self, work: Callable[[], Result]) -> Result:
         """Call ``work`` in the first process; return its result, or raise its error, in all of them.

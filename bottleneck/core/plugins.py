@@ -5,8 +5,8 @@ A package's ``pyproject.toml`` names its extensions, such as a head::
     [project.entry-points."softmax_bottleneck.heads"]
     my-head = "my_package:MyHead"
 
-The groups are ``softmax_bottleneck.heads``, ``.spectrum``, ``.sources``, ``.backbones``, ``.corpora`` and
-``.commands``; see docs/extending.md.
+The groups are ``softmax_bottleneck.heads``, ``.sources``, ``.backbones``, ``.corpora`` and ``.commands``; see
+docs/extending.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def find(group: str, name: str) -> Any:
     """Return the object that an installed package registers under a name, or ``None``.
 
     Args:
-        group: ``"heads"``, ``"spectrum"``, ….
+        group: ``"heads"``, ``"sources"``, ….
         name: name of the entry point.
 
     Raises:
@@ -44,7 +44,7 @@ def find_class(group: str, name: str, base: type, registry: Mapping[str, type], 
     """Return the subclass of ``base`` that a registry or an installed package has under a name.
 
     Args:
-        group: ``"heads"``, ``"spectrum"``, ….
+        group: ``"heads"``, ``"sources"``, ….
         name: key of the registry, or name of the entry point.
         base: class that a package's must be a subclass of.
         registry: classes of this package by name.

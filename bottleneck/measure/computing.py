@@ -1,6 +1,7 @@
 """Compute the singular values of a source, and the settings of that computation."""
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -23,10 +24,8 @@ from ..core.version import __version__
 from ..errors import MatrixError
 from ..sources import KINDS, FactorRows, Source, find, open_source
 from ..sources.matrix import ARRAY, BLOCKS
-from ..spectrum import Spectrum, SpectrumMethod, choose, measure
-from ..spectrum.base import DEFAULT_WIDTH
-from ..spectrum.choice import check_factors, check_resolution, default_memory
-from ..spectrum.choice import find as find_method
+from ..spectrum import Factored, RangeFinder, Spectrum, SpectrumMethod, choose, measure
+from ..spectrum.choice import DEFAULT_WIDTH, check_factors, check_resolution, default_memory
 from ..spectrum.replaced import MASK
 from ..spectrum.saved import SavedState
 
@@ -93,7 +92,7 @@ def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple
         ConfigurationError: for an unknown method, or one that needs thin factors that the source does not have.
     """
     check_resolution(how.method, shape=source.shape, eps=eps)
-    factors = source.factors() if how.method == "auto" or find_method(how.method).from_factors else None
+    factors = source.factors() if how.method == "auto" or how.method == Factored.name else None
     if factors is None:
         check_factors(how.method, _what(source))
     else:
@@ -111,22 +110,27 @@ def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple
         factor_columns=0 if factors is None else factors.right.shape[1],
         device=device,
     )
-    logger.info("%s: method %s (%s)", source.description["path"], choice.method.name, choice.why)
+    logger.info("%s: method %s (%s)", source.description["path"], choice.name, choice.why)
     chosen = choice.start(None if factors is None else factors.right)
     return _run_method(source, factors, chosen, how), choice.why
 
 
-def _run_method(source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: SpectrumSettings) -> Spectrum:
+def _run_method(
+    source: Source, factors: FactorRows | None, chosen: SpectrumMethod | RangeFinder, how: SpectrumSettings
+) -> Spectrum:
     ranges = [rows for number, rows in enumerate(source.ranges()) if how.processes.takes(number)]
-    counts = {done: number for number, done in enumerate(accumulate(map(len, ranges), initial=0))}
+    starts = [*accumulate(map(len, ranges), initial=0)]
 
     def blocks(done: int) -> Iterator[NDArray[Any]]:
-        """Yield the blocks of this process after its first ``done`` rows."""
-        rest = ranges[counts[done] :]
-        return factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest))
+        """Yield the rows of this process after its first ``done``; the block in which these end is computed again."""
+        number = bisect_right(starts, done) - 1
+        rest, skipped = ranges[number:], done - starts[number]
+        for rows in factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest)):
+            yield rows[skipped:]
+            skipped = 0
 
     saved = _saved_state(source, factors, chosen, how)
-    rows = chosen.passes * sum(map(len, ranges))
+    rows = (2 if isinstance(chosen, RangeFinder) else 1) * starts[-1]
     kept = saved.kept if saved else lambda: NOTHING_KEPT
     with explained(kept), how.progress.bar(f"singular values ({chosen.name})", rows, "contexts") as bar:
         return measure(
@@ -152,19 +156,18 @@ def _refuse_masked(source: Source, factors: FactorRows) -> None:
 
 
 def _saved_state(
-    source: Source, factors: FactorRows | None, chosen: SpectrumMethod, how: SpectrumSettings
+    source: Source, factors: FactorRows | None, chosen: SpectrumMethod | RangeFinder, how: SpectrumSettings
 ) -> SavedState | None:
     """Return the file that keeps the state of a long computation, or ``None`` for a short one."""
     operations = source.cost.operations if factors is not None else source.shape[0] * source.shape[1] ** 2
-    # All processes begin the second pass of a sketch together, so one process alone cannot resume it.
-    if operations <= LONG or (chosen.passes > 1 and how.processes.count > 1):
+    if operations <= LONG:
         return None
     about = {
         "identity": dict(source.identity),
         "source": {key: value for key, value in source.description.items() if key != "path"},
         "dtype": source.dtype,
         "shape": source.shape,
-        "method": chosen.about(),
+        "width": how.width,
         "device": str(chosen.arithmetic.device),
         "block_rows": source.rows_at_once(),
         "process": [how.processes.index, how.processes.count],

@@ -18,8 +18,7 @@ from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import Source
 from ..spectrum import choose, precision
-from ..spectrum.base import DEFAULT_WIDTH
-from ..spectrum.choice import size
+from ..spectrum.choice import DEFAULT_WIDTH, size
 
 SIDE = 768
 """Size of the matrices whose product is timed: d of GPT-2, too large for the first levels of a cache."""
@@ -96,10 +95,10 @@ def estimate_cost(
         source=source.description,
         contexts=source.shape[0],
         vocab=source.shape[1],
-        method=choice.method.name,
+        method=choice.name,
         why=choice.why,
         model_seconds=cost.operations / _rate(getattr(torch, source.dtype), device),
-        spectrum_seconds=choice.cost.operations / _rate(torch.float64, str(choice.options.arithmetic.device)),
+        spectrum_seconds=choice.cost.operations / _rate(torch.float64, str(choice.arithmetic.device)),
         memory_bytes=psutil.Process().memory_info().rss + cost.memory_bytes + choice.cost.memory + 2 * BLOCK_BYTES,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -20,7 +20,6 @@ from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..spectrum import (
     EPS,
     Arithmetic,
-    Options,
     RankEstimate,
     SpectrumMethod,
     arithmetic_for,
@@ -29,9 +28,11 @@ from ..spectrum import (
     stable_rank,
     tolerance,
 )
-from ..spectrum.arithmetic import Spectra
-from ..spectrum.base import Cost, Norms
+from ..spectrum.arithmetic import Norms, Spectra
+from ..spectrum.base import State, Stream
 from ..spectrum.blocks import as_array, check_dense
+from ..spectrum.certificate import finish
+from ..spectrum.compute import extended, started
 from ..spectrum.gram import RESOLUTION
 
 ROWS = 8192
@@ -92,36 +93,30 @@ class VectorGram(SpectrumMethod):
     r"""Square roots of the eigenvalues of :math:`X^⊤X` and :math:`X^⊤X - n \bar x \bar x^⊤`, of blocks of rows."""
 
     name = "gram"
-    fields = ("_gram", "_total")
     resolution = RESOLUTION
 
-    @classmethod
-    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
-        """Return the cost of the sum and of two eigenvalue decompositions, each in a copy."""
-        n, d = shape
-        return Cost(3 * 8 * d**2, 1.0 * n * d**2 + 2.7 * d**3, d**2)
+    def init(self) -> State:
+        """Return zeros: XᵀX and the sum of the rows."""
+        return self.arithmetic.zeros(self.columns, self.columns), self.arithmetic.zeros(self.columns)
 
-    def __init__(self, columns: int, *, arithmetic: Arithmetic | None = None) -> None:
-        super().__init__(columns, arithmetic=arithmetic)
-        self._gram, self._total = self.arithmetic.zeros(columns, columns), self.arithmetic.zeros(columns)
+    def add(self, state: State, rows: Tensor) -> State:
+        """Add to both sums."""
+        total = state[1] + rows.sum(0)
+        self.arithmetic.add_square(state[0], rows.contiguous())
+        return state[0], total
 
-    def _add(self, rows: Tensor) -> None:
-        total = self._total + rows.sum(0)
-        self.arithmetic.add_square(self._gram, rows.contiguous())
-        self._total = total
+    def merge(self, one: State, other: State) -> State:
+        """Add both sums."""
+        return one[0] + other[0], one[1] + other[1]
 
-    def _merge(self, state: Mapping[str, Tensor]) -> None:
-        self._gram, self._total = self._gram + state["_gram"], self._total + state["_total"]
-
-    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
-        centered = self._gram - torch.outer(self._total, self._total / self._totals[0])
-        (raw, driver), (middle, _) = (arithmetic.eigenvalues(each, careful=careful) for each in (self._gram, centered))
-        return Spectra(np.sqrt(np.maximum(raw, 0.0)), np.sqrt(np.maximum(middle, 0.0)), driver)
-
-    def _norms(self) -> Norms:
-        count, squared, _ = self._totals.tolist()
+    def decompose(self, stream: Stream, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        """Decompose XᵀX raw and centred."""
+        (gram, total), (count, squared) = stream.state, stream.totals[:2].tolist()
+        centered = gram - torch.outer(total, total / count)
+        (raw, driver), (middle, _) = (arithmetic.eigenvalues(each, careful=careful) for each in (gram, centered))
         # Subtracting the mean row of X centres the rows of its transpose.
-        return Norms((self.columns, int(count)), squared, squared - float(self._total @ self._total) / count)
+        norms = Norms((self.columns, int(count)), squared, squared - float(total @ total) / count, squared > 0)
+        return Spectra(np.sqrt(np.maximum(raw, 0.0)), np.sqrt(np.maximum(middle, 0.0)), driver, norms=norms)
 
 
 @typed
@@ -138,6 +133,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
         MatrixError: without any vectors, or for numbers that are not finite.
     """
     method: VectorGram | None = None
+    stream: Stream | None = None
     units, count, zeros = torch.zeros(()), 0, 0
     with full_precision():
         for block in blocks:
@@ -148,12 +144,12 @@ def directions(blocks: Iterable[Any]) -> Directions:
             if not bool(lengths.isfinite().all()):
                 raise MatrixError("the vectors hold NaN or infinity, or numbers too large to be squared")
             method = method or VectorGram(rows.shape[1], arithmetic=arithmetic_for(rows.device))
-            method.update(rows)
+            stream = extended(method, stream or started(method), rows)
             units = units.to(rows) + torch.where(lengths > 0, 1 / lengths, 0.0) @ rows
             count, zeros = count + len(rows), zeros + int((lengths == 0).sum())
-        if not count or method is None:
+        if not count or method is None or stream is None:
             raise MatrixError("directions need vectors: give at least one block of rows")
-        spectrum = method.finish()
+        spectrum = finish(method, stream)
         some = count - zeros
         cosine = float((units @ units - some) / (some * (some - 1))) if some > 1 else 1.0
     shape, (values, centered) = (count, method.columns), (spectrum.values, spectrum.centered)

@@ -20,9 +20,6 @@ class Accelerator(Arithmetic):
         device: device to compute on.
     """
 
-    gram_copies = 4  # the sum, the reflected one, the solver's copy and workspace
-    tsqr_copies = 9  # the triangle, the block of twice as many rows, both on top of each other, QR's copy of that
-
     def add_square(self, total: Tensor, rows: Tensor) -> None:
         """Add rowsᵀ rows to ``total``, both triangles: cuBLAS's product is faster than its ``syrk``."""
         total.addmm_(rows.T, rows)

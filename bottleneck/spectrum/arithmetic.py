@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Values = NDArray[np.float64]
+
+
+class Norms(NamedTuple):
+    """What the spectrum of a matrix is checked against."""
+
+    shape: tuple[int, int]
+    """(T, M)."""
+    squared: float
+    """‖A‖²_F, computed without the decomposition."""
+    centered_squared: float
+    """Squared norm of the row-centred matrix."""
+    has_numbers: bool
+    """Whether an entry is not 0."""
 
 
 class Spectra(NamedTuple):
@@ -24,6 +37,12 @@ class Spectra(NamedTuple):
     """The routines that computed them."""
     scales: tuple[float, float] | None = None
     """Scales of their errors, raw and centred; by default the largest values."""
+    blocks: float = 0.0
+    """Number of blocks that were merged, whose errors add up like a random walk."""
+    residual: float = 0.0
+    """Frobenius norm of the part of the matrix that the values do not cover."""
+    norms: Norms | None = None
+    """Norms of the matrix, where its rows are not the ones that were streamed."""
 
 
 class Arithmetic(ABC):
@@ -31,11 +50,6 @@ class Arithmetic(ABC):
 
     Tensors are float64 and on ``device``; a decomposition takes tensors from any device.
     """
-
-    gram_copies: ClassVar[int]
-    """M × M matrices that the gram method holds at its peak."""
-    tsqr_copies: ClassVar[int]
-    """M × M matrices that the tsqr method holds at its peak."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

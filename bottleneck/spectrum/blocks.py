@@ -13,17 +13,27 @@ from ..errors import MatrixError
 from .precision import EPS
 
 
-def gathered(blocks: Iterable[NDArray[Any]], rows: int) -> Iterator[NDArray[Any]]:
-    """Yield the blocks joined until each but the last has ``rows`` rows or more."""
-    waiting: list[NDArray[Any]] = []
+def gathered(blocks: Iterable[NDArray[Any]], rows: int, order: str, exponent: int = 0) -> Iterator[NDArray[np.float64]]:
+    """Yield the rows times 2^−exponent in float64, ``rows`` at a time and then the rest, in one buffer of an order."""
+    memory, filled, columns = np.empty(0), 0, 0
     for block in blocks:
-        # A block that waits is copied, because its generator may reuse the memory.
-        waiting.append(block if len(block) >= rows else np.array(block))
-        if sum(map(len, waiting)) >= rows:
-            yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-            waiting = []
-    if waiting:
-        yield np.concatenate(waiting)
+        if not memory.size:
+            columns = block.shape[1]
+            memory = np.empty(rows * columns)
+            buffer = memory.reshape((rows, columns), order=order)  # type: ignore[call-overload]
+        start = 0
+        while start < len(block):
+            some = block[start : start + rows - filled]
+            place = buffer[filled : filled + len(some)]
+            place[:] = np.ldexp(some, -exponent, dtype=np.float64) if exponent else some
+            start, filled = start + len(some), filled + len(some)
+            if filled == rows:
+                yield buffer
+                filled = 0
+    if filled:
+        for column in range(1, columns if order == "F" else 0):  # close up, within the memory
+            memory[column * filled : (column + 1) * filled] = memory[column * rows : column * rows + filled]
+        yield memory[: filled * columns].reshape((filled, columns), order=order)  # type: ignore[call-overload]
 
 
 def checked(

@@ -1,71 +1,141 @@
-"""The methods by name, and the choice of one: by the matrix's shape, the roundoff of its entries and the memory."""
+"""The choice of a method: by the matrix's shape, the roundoff of its entries, the price and the memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-
-from ..core import plugins
 from ..core.devices import ask
-from ..errors import ConfigurationError, MatrixError, Parameter
+from ..core.options import RANK
+from ..errors import ConfigurationError, MatrixError, Parameter, unknown
 from .accelerator import arithmetic_for
-from .base import DEFAULT_WIDTH, SMALL, Cost, Options, SpectrumMethod
+from .arithmetic import Arithmetic
+from .base import SpectrumMethod
 from .dense import Dense
-from .factored import Factored
-from .gram import Gram
+from .factored import AT_ONCE, Factored, rows_at_once
+from .gram import RESOLUTION, Gram, WideGram
+from .host import Host
 from .precision import EPS
 from .rules import MARGIN, tolerance
-from .sketch import Sketch
+from .sketch import Projection, RangeFinder
 from .tsqr import TSQR
 
-REGISTRY: dict[str, type[SpectrumMethod]] = {method.name: method for method in (Factored, Gram, TSQR, Dense, Sketch)}
-"""The methods of this package, in the order in which ``auto`` tries them."""
+METHODS: dict[str, type[SpectrumMethod]] = {method.name: method for method in (Factored, Gram, TSQR, Dense, Projection)}
+"""The methods by name; that of a sketch is its second pass."""
 DEFAULT_MEMORY = 8 << 30
 """Default memory limit of a computation, in bytes."""
+DEFAULT_WIDTH: int = RANK["width"].default
+"""Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
 LARGEST_INDEX = 2**31 - 1
 """Largest number of entries for LAPACK, which uses 32-bit integers: larger arrays crash it or give wrong results."""
+SMALL = 1 << 24
+"""Number of entries below which the dense method takes seconds, so a less accurate method has no advantage."""
+QR_SHARE = 0.4
+"""Rate of a tall QR factorization relative to a matrix product (measured with OpenBLAS, 50,257 × 770 float64)."""
+
+
+class Cost(NamedTuple):
+    """What a method needs for a matrix."""
+
+    memory: int
+    """Peak memory in bytes, without the block of rows that it is given."""
+    operations: float
+    """Floating-point operations, in operations of a matrix product that take the same time."""
+    largest_array: int
+    """Number of entries of the largest array that it passes to LAPACK."""
+
+
+def build(
+    name: str,
+    columns: Any,
+    *,
+    width: int = DEFAULT_WIDTH,
+    seed: tuple[int, ...] = (0,),
+    arithmetic: Arithmetic | None = None,
+) -> SpectrumMethod | RangeFinder:
+    """Return the method of a name, for rows of M columns; ``"factored"`` takes Y, (M, r), in place of M.
+
+    Raises:
+        ConfigurationError: for an unknown name; the text lists the known ones.
+    """
+    if find(name) is Projection:
+        return RangeFinder(columns, width=width, seed=seed, arithmetic=arithmetic)
+    return find(name)(columns, arithmetic=arithmetic)
+
+
+def _reasons(shape: tuple[int, int], eps: float, factor_columns: int) -> list[tuple[str, str]]:
+    """Return the names in the order in which ``auto`` tries them, each with the reason for it; "" is against it."""
+    T, M = shape
+    small = T * M <= SMALL
+    enough = f"accurate enough for entries with a roundoff of {eps:.3g}"
+    resolved = tolerance(1.0, shape, eps, "press") / MARGIN >= RESOLUTION
+    return [
+        ("factored", f"the head's factors have {factor_columns:,} columns" if factor_columns else ""),
+        ("dense", "the matrix is small" if small else ""),
+        ("gram", f"fast, and {enough}" if resolved else ""),
+        ("tsqr", enough if T >= M else ""),
+        ("dense", "" if small else f"fewer contexts than tokens, and {enough}"),
+        ("sketch", "it needs the least memory"),
+    ]
 
 
 @dataclass(frozen=True)
 class Choice:
     """A method for a matrix and its cost; nothing is allocated before `start`."""
 
-    method: type[SpectrumMethod]
+    name: str
     why: str
     """The reason, in a few words."""
     shape: tuple[int, int]
     """(T, M)."""
-    options: Options
+    width: int
+    """Number k of dimensions of a sketch."""
+    seed: tuple[int, ...]
+    """Seed of a sketch."""
+    factor_columns: int
+    """Number r of columns of the matrix's thin factors, 0 without factors."""
+    arithmetic: Arithmetic
+    """Arithmetic of the device to compute on."""
 
     @property
     def cost(self) -> Cost:
         """What the method needs for the matrix."""
-        return self.method.cost(self.shape, self.options)
+        (T, M), k, r = self.shape, self.width, self.factor_columns
+        on_host = isinstance(self.arithmetic, Host)
+        if self.name == "factored":
+            # At the peak both triangles, XᵀX, the product, and copies for LAPACK; and three blocks of rows: itself,
+            # with what is put above or beside it, and LAPACK's copy.
+            block = max(min(T, rows_at_once(r)), min(M, max(AT_ONCE // r, rows_at_once(r))))
+            return Cost(8 * r * (7 * r + 3 * block), (3.0 * M + 3.0 * T / QR_SHARE) * r**2, r * (r + block))
+        if self.name == "gram" and T < M:  # the rows, and three T × T matrices
+            return Cost(8 * (T * M + 3 * T**2), 1.0 * T**2 * M + 2.0 * T**3, T**2)
+        if self.name == "gram":  # in place on the CPU, otherwise the sum, the reflected one, the solver's copy and work
+            return Cost((1 if on_host else 4) * 8 * M**2, 1.0 * T * M**2 + 2.0 * M**3, M**2)
+        if self.name == "tsqr":  # the triangle, the block of twice as many rows, and its triangle; otherwise the block
+            # on top of the triangle, and QR's copy of that
+            operations = (2.0 * T * M**2 + 4.0 * min(T, M) ** 3) / QR_SHARE
+            return Cost((4 if on_host else 9) * 8 * M**2, operations, M**2)
+        if self.name == "dense":  # rows, matrix, LAPACK's copy and workspace
+            return Cost(4 * 8 * T * M, 4.0 * T * M * min(T, M) / QR_SHARE, T * M)
+        # A sketch: S, the input of its QR, Householder vectors and V; three products with the rows.
+        return Cost(4 * 8 * M * k, 6.0 * T * M * k, M * k)
 
-    def start(self, right: Any = None) -> SpectrumMethod:
+    def start(self, right: Any = None) -> SpectrumMethod | RangeFinder:
         """Return the method, ready for rows.
 
         Args:
-            right: Y, (M, r), for a method that takes the rows of X in A = X Yᵀ.
-
-        Raises:
-            MatrixError: when the device has no memory for it.
+            right: Y, (M, r), for ``"factored"``, which takes the rows of X in A = X Yᵀ.
         """
-        try:
-            return self.method.build(self.shape[1] if right is None else right, self.options)
-        except torch.OutOfMemoryError as error:
-            raise MatrixError(
-                f"{self.options.arithmetic.device} has no {size(self.cost.memory)} free for the {self.method.name} "
-                "method: use ",
-                Parameter("device", "cpu"),
-            ) from error
+        T, M = self.shape
+        if self.name == "gram" and T < M:
+            return WideGram(M, arithmetic=self.arithmetic)
+        columns = M if right is None else right
+        return build(self.name, columns, width=self.width, seed=self.seed, arithmetic=self.arithmetic)
 
     def over_limit(self, allowed: int) -> str:
         """Return which limit the method exceeds, as ``auto`` reports it, or an empty string."""
-        name, cost = self.method.name, self.cost
-        if self.method.from_factors:
+        name, cost = self.name, self.cost
+        if name == "factored":
             return ""
         if cost.largest_array > LARGEST_INDEX:
             return f"{name} would need {cost.largest_array:,} numbers; LAPACK has no index for them"
@@ -74,12 +144,12 @@ class Choice:
     def error(self, allowed: int) -> MatrixError:
         """Return the error for a method that does not fit."""
         T, M = self.shape
-        advice: list[str | Parameter] = ["use ", Parameter("method", "sketch")]
-        if self.method is Sketch:
-            advice = ["use a smaller ", Parameter("width")]
+        sketch = self.name == "sketch"
+        advice: list[str | Parameter] = (
+            ["use a smaller ", Parameter("width")] if sketch else ["use ", Parameter("method", "sketch")]
+        )
         if self.cost.largest_array <= LARGEST_INDEX:
-            half = (T // 2, M)
-            saves = self.method.variant(half).cost(half, self.options).memory < self.cost.memory
+            saves = replace(self, shape=(T // 2, M)).cost.memory < self.cost.memory
             advice = ["raise ", Parameter("max_memory"), f", {'measure fewer contexts, ' if saves else ''}or ", *advice]
         return MatrixError(f"{self.over_limit(allowed)} (for a {T:,} × {M:,} matrix): ", *advice)
 
@@ -91,14 +161,14 @@ def choose(
     eps: float,
     max_memory: int | None = None,
     width: int = DEFAULT_WIDTH,
-    seed: int | tuple[int, ...] = 0,
+    seed: tuple[int, ...] = (0,),
     factor_columns: int = 0,
     device: str = "cpu",
 ) -> Choice:
     """Return the method for a T × M matrix.
 
     Args:
-        method: a name in `REGISTRY`, or ``"auto"`` for the first method that suits the matrix and fits in memory, and
+        method: a name in `METHODS`, or ``"auto"`` for the first method that suits the matrix and fits in memory, and
             otherwise a sketch.
         shape: (T, M).
         eps: relative roundoff of the entries.
@@ -114,15 +184,10 @@ def choose(
     """
     if not factor_columns:
         check_factors(method)
-    options = Options(width=width, seed=seed, factor_columns=factor_columns, arithmetic=arithmetic_for(device))
     allowed = default_memory(device) if max_memory is None else max_memory
-    if method == "auto":
-        small = shape[0] * shape[1] <= SMALL
-        methods = sorted(REGISTRY.values(), key=lambda known: not (known.from_factors or (small and known is Dense)))
-        reasons = {known: known.suits(shape, eps, options) for known in methods}
-    else:
-        reasons = {find(method): "asked for"}
-    choices = [Choice(known.variant(shape), why, shape, options) for known, why in reasons.items() if why]
+    reasons = _reasons(shape, eps, factor_columns) if method == "auto" else [(find(method).name, "asked for")]
+    given = (shape, width, seed, factor_columns, arithmetic_for(device))
+    choices = [Choice(name, why, *given) for name, why in reasons if why]
     over = [choice.over_limit(allowed) for choice in choices]
     if "" not in over:
         raise min(choices, key=lambda choice: choice.cost.memory).error(allowed)
@@ -167,18 +232,19 @@ def default_memory(device: str) -> int:
 
 
 def find(name: str) -> type[SpectrumMethod]:
-    """Return the method registered under a name, here or by an installed package (see `plugins`).
+    """Return the method of a name.
 
     Raises:
         ConfigurationError: for an unknown name; the text lists the known ones.
     """
-    method: type[SpectrumMethod] = plugins.find_class("spectrum", name, SpectrumMethod, REGISTRY, "method", "auto")
-    return method
+    if not isinstance(name, str) or name not in METHODS:
+        raise ConfigurationError(unknown("method", name, ["auto", *METHODS]))
+    return METHODS[name]
 
 
 def check_factors(method: str, matrix: str = "a matrix") -> None:
     """Refuse an unknown method, and one that needs thin factors for a matrix that has none."""
-    if method != "auto" and find(method).from_factors:
+    if method != "auto" and find(method) is Factored:
         raise ConfigurationError(
             f"the {method} method needs a model with a log-linear head (softmax or moc), not {matrix}; use ",
             Parameter("method", "auto"),

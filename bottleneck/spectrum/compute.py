@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
+from ..core.devices import ask
 from ..core.parallel import ALONE, Processes
 from ..core.progress import SILENT_BAR, Bar
-from ..errors import MatrixError
+from ..errors import MatrixError, Parameter
 from .accelerator import arithmetic_for
-from .base import Options, SpectrumMethod
+from .base import SpectrumMethod, Stream
 from .blocks import as_array, check_shape, checked, gathered, is_array, native_dtype
-from .choice import check_factors, choose, find
-from .dense import Dense
+from .certificate import finish
+from .choice import build, check_factors, choose
 from .inspection import Inspection
 from .saved import SavedState
+from .sketch import RangeFinder
 from .values import Spectrum
 
 
@@ -71,13 +74,13 @@ def singular_values(
     shape = as_array(first).shape
     check_shape(shape, "a block of rows")
     again = chain([first], iterator) if iterator is blocks else blocks
-    known = Dense if method == "auto" else find(method)
-    return measure(again, known.build(shape[1], Options(arithmetic=arithmetic_for(device))))
+    name = "dense" if method == "auto" else method
+    return measure(again, build(name, shape[1], arithmetic=arithmetic_for(device)))
 
 
 def measure(
     blocks: Iterable[ArrayLike] | Callable[[int], Iterable[ArrayLike]],
-    method: SpectrumMethod,
+    method: SpectrumMethod | RangeFinder,
     *,
     exponent: int = 0,
     saved: SavedState | None = None,
@@ -92,55 +95,98 @@ def measure(
         blocks: (n, M) arrays or tensors; or a function that returns the blocks after a given number of rows.
         method: the method that computes the spectrum.
         exponent: e, if the rows are multiplied by 2^−e before they are squared; the result is scaled back.
-        saved: file that keeps the state of a long computation; needs ``blocks`` to be a function.
+        saved: files that keep the states of a long computation; needs ``blocks`` to be a function.
         processes: processes that share the computation, each with its own blocks.
         what: name of the matrix in errors.
         remedy: what the error for an entry of −∞ advises.
         bar: shows how many rows are taken, including those of a saved state, and when the decomposition begins.
     """
-    if method.passes > 1 and isinstance(blocks, Iterator):
-        raise MatrixError(f"the {method.name} method needs the rows {method.passes} times: give an array or a store")
-    reached, done = saved.restore(method) if saved else (0, 0)
-    for passed in range(reached, method.passes):
-        if passed > reached:
-            for name in method.shared:
-                setattr(method, name, processes.sum(getattr(method, name)))
-            method.end_pass()
-            done = 0
-        remaining = blocks(done) if callable(blocks) else blocks
-        bar.advance(done)
-        empty = done > 0 or not processes.first
-        finite = checked(remaining, what=what, start=done, may_be_empty=empty, remedy=remedy)
-        for rows in gathered(finite, method.rows_at_once):
-            method.update(np.ldexp(rows, -exponent, dtype=np.float64) if exponent else rows)
-            done += len(rows)
-            bar.advance(len(rows))
-            if saved:
-                saved.offer(method, passed, done)
+    feed = partial(
+        _fed, blocks, exponent=exponent, saved=saved, first=processes.first, what=what, remedy=remedy, bar=bar
+    )
+    if isinstance(method, RangeFinder):
+        if isinstance(blocks, Iterator):
+            raise MatrixError(f"the {method.name} method needs the rows 2 times: give an array or a store")
+        method = method.projection(processes.sum(feed(method).state[0]))
+    stream = feed(method)
     bar.stage("decomposing the matrix, which may take minutes")
-    if processes.count > 1:
-        _combine(method, processes)
-    spectrum = processes.in_first(method.finish)
+    stream = _merged(method, stream, processes)
+    spectrum = processes.in_first(lambda: finish(method, stream))
     if saved:
         saved.forget()
     return spectrum.scaled(exponent)
 
 
-def _combine(method: SpectrumMethod, processes: Processes) -> None:
-    """Combine the states of all processes in the first process; the other processes keep theirs.
+def _fed(
+    blocks: Iterable[ArrayLike] | Callable[[int], Iterable[ArrayLike]],
+    method: SpectrumMethod | RangeFinder,
+    *,
+    exponent: int,
+    saved: SavedState | None,
+    first: bool,
+    what: str,
+    remedy: str,
+    bar: Bar,
+) -> Stream:
+    """Return the stream of all rows of this process; see `measure`."""
+    stream, done = (saved.restore(method) if saved else None) or (started(method), 0)
+    bar.advance(done)
+    remaining = blocks(done) if callable(blocks) else blocks
+    finite = checked(remaining, what=what, start=done, may_be_empty=done > 0 or not first, remedy=remedy)
+    for rows in gathered(finite, *method.block, exponent):
+        stream = extended(method, stream, rows)
+        done += len(rows)
+        bar.advance(len(rows))
+        if saved:
+            saved.offer(stream)
+    return stream
 
-    Gram matrices are summed by all-reduce; triangles are merged pairwise, in ⌈log₂ P⌉ rounds.
+
+def started(method: SpectrumMethod | RangeFinder) -> Stream:
+    """Return the stream without any rows; `MatrixError` when the device has no memory for it."""
+    try:
+        return Stream(method.init(), method.arithmetic.zeros(4))
+    except torch.OutOfMemoryError as error:
+        raise _no_memory("", method) from error
+
+
+def extended(method: SpectrumMethod | RangeFinder, stream: Stream, rows: Any) -> Stream:
+    """Return the stream with more rows: (n, M), an array or tensor of real numbers, which may be overwritten.
+
+    When an accelerator runs out of memory, the rows are split in halves.
+
+    Raises:
+        MatrixError: when memory is too small for a single row.
     """
-    if method.summed:
-        method.restore({name: processes.sum(tensor) for name, tensor in method.state().items()})
-        return
+    try:
+        taken = method.arithmetic.take(rows)
+        means, flat = taken.mean(1), (taken if taken.is_contiguous() else taken.T).reshape(-1)
+        squared = flat @ flat
+        not_zero = bool(squared) or bool(flat.any())  # squares may underflow
+        totals = torch.stack([means.new_tensor(len(means)), squared, means @ means, means.new_tensor(not_zero)])
+        return Stream(method.add(stream.state, taken), stream.totals + totals)
+    except torch.OutOfMemoryError as error:
+        if len(rows) < 2:
+            raise _no_memory("left for one row beside", method) from error
+        ask(method.arithmetic.device, "empty_cache")
+    half = len(rows) // 2
+    return extended(method, extended(method, stream, rows[:half]), rows[half:])
+
+
+def _no_memory(where: str, method: SpectrumMethod | RangeFinder) -> MatrixError:
+    what = f"{method.arithmetic.device} has no memory {where or 'for'} the {method.name} method's matrices: use "
+    return MatrixError(what, Parameter("device", "cpu"))
+
+
+def _merged(method: SpectrumMethod, stream: Stream, processes: Processes) -> Stream:
+    """Return the stream of all processes in the first one; they merge pairwise, in ⌈log₂ P⌉ rounds."""
     index, distance = processes.index, 1
     while distance < processes.count:
         if index % (2 * distance) == distance:
-            for tensor in method.state().values():
-                processes.send(tensor, index - distance)
-            return
+            processes.send((*stream.state, stream.totals), index - distance)
+            break
         if index % (2 * distance) == 0 and index + distance < processes.count:
-            origin = index + distance
-            method.merge({name: processes.receive(origin, value.device) for name, value in method.state().items()})
+            *state, totals = processes.receive(index + distance, method.arithmetic.device)
+            stream = Stream(method.merge(stream.state, tuple(state)), stream.totals + totals)
         distance *= 2
+    return stream

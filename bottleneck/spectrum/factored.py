@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, final
 
@@ -10,12 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Spectra, symmetric, triangle_of
-from .base import QR_SHARE, Cost, Norms, Options, SpectrumMethod
+from .arithmetic import Arithmetic, Norms, Spectra, symmetric, triangle_of
+from .base import SpectrumMethod, State, Stream
 
-COPIES, BLOCKS = 7, 3
-"""Float64 matrices of r × r at the peak (both triangles, XᵀX, the product, and copies for LAPACK), and blocks of rows
-(itself, with what is put above or beside it, and LAPACK's copy)."""
 BLOCK = 2
 """Rows of a block over its columns: QR of a block this tall works at the rate of matrix products."""
 AT_ONCE, SMALLEST_BLOCK = 1 << 25, 2048
@@ -29,8 +26,8 @@ class Factored(SpectrumMethod):
     r"""Singular values of :math:`X Y^⊤` from two thin QR factorizations, :math:`σ(R_X R_Y^⊤)`.
 
     For a log-linear head X = [H, 1, −log Z] and Y = [W, b, 1], so that :math:`X Y^⊤ = \log P`. Rows of X are
-    streamed: only the r × r triangle is kept (a QR of the triangle on top of each new block). Centring the rows of
-    A centres the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`; one QR of [1, Y] gives both.
+    streamed: the state is their r × r triangle (a QR of the triangle on top of each new block) and XᵀX. Centring the
+    rows of A centres the columns of Y: :math:`A (I - 11^⊤/M) = X (Y - 1\bar y^⊤)^⊤`; one QR of [1, Y] gives both.
 
     Y is read in blocks too, twice. The method is exact to float64 and takes 3 (T + M) r² operations, those with M as
     matrix products. The certificate is the identity ‖A‖²_F = tr(XᵀX YᵀY), with both summed separately from the QR.
@@ -41,28 +38,23 @@ class Factored(SpectrumMethod):
     """
 
     name = "factored"
-    fields = ("_triangle", "_gram")
-    from_factors = True
-
-    @classmethod
-    def cost(cls, shape: tuple[int, int], options: Options) -> Cost:
-        """Return the cost of `COPIES` of the triangle, a block of Y and the factorizations of X and [1, Y]."""
-        (T, M), r = shape, options.factor_columns
-        block = max(min(T, _rows_at_once(r)), min(M, max(AT_ONCE // r, _rows_at_once(r))))
-        operations = (3.0 * M + 3.0 * T / QR_SHARE) * r**2
-        return Cost(8 * r * (COPIES * r + BLOCKS * block), operations, r * (r + block))
-
-    @classmethod
-    def suits(cls, shape: tuple[int, int], eps: float, options: Options) -> str:
-        """Suit a matrix that has thin factors."""
-        return f"the head's factors have {options.factor_columns:,} columns" if options.factor_columns else ""
 
     def __init__(self, right: Any, *, arithmetic: Arithmetic | None = None) -> None:
         super().__init__(right.shape[1], arithmetic=arithmetic)
-        self.rows_at_once = _rows_at_once(self.columns)
+        self.block = rows_at_once(self.columns), "C"
         self._right = right
-        self._triangle = self.arithmetic.zeros(0, self.columns)
-        self._gram = self.arithmetic.zeros(self.columns, self.columns)
+
+    def init(self) -> State:
+        """Return a triangle of no rows, and zeros."""
+        return self.arithmetic.zeros(0, self.columns), self.arithmetic.zeros(self.columns, self.columns)
+
+    def add(self, state: State, rows: Tensor) -> State:
+        """Put the rows below the triangle."""
+        return self.merge(state, (rows, rows.T @ rows))
+
+    def merge(self, one: State, other: State) -> State:
+        """Put both triangles on top of each other."""
+        return triangle_of(torch.cat([one[0], other[0]])), one[1] + other[1]
 
     def _right_blocks(self, rows: int = 0) -> Iterator[Tensor]:
         """Yield the rows of [1, Y] in float64."""
@@ -70,14 +62,6 @@ class Factored(SpectrumMethod):
         for start in range(0, self._right.shape[0], rows):
             block = self.arithmetic.take(self._right[start : start + rows])
             yield torch.cat([torch.ones_like(block[:, :1]), block], 1)
-
-    def _add(self, rows: Tensor) -> None:
-        triangle = triangle_of(torch.cat([self._triangle, rows]))
-        self._triangle, self._gram = triangle, self._gram + rows.T @ rows
-
-    def _merge(self, state: Mapping[str, Tensor]) -> None:
-        self._triangle = triangle_of(torch.cat([self._triangle, state["_triangle"]]))
-        self._gram = self._gram + state["_gram"]
 
     @cached_property
     def _right_gram(self) -> tuple[Tensor, Tensor]:
@@ -91,33 +75,30 @@ class Factored(SpectrumMethod):
             self.arithmetic.add_square(gram, block)
         return symmetric(gram), varies
 
-    def _norms(self) -> Norms:
-        gram, varies = self._right_gram
-        used = varies[1:] | (next(self._right_blocks(1))[0, 1:] != 0)
-        self._has_numbers = bool(self._triangle[:, used].any())  # else X Yᵀ is 0
-        square, total, M = gram[1:, 1:], gram[0, 1:], self._right.shape[0]
-        centered = square - torch.outer(total, total / M)
-        shape = (int(self._totals[0]), M)
-        return Norms(shape, float((self._gram * square).sum()), float((self._gram * centered).sum()))
-
-    def _decompose(self, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+    def decompose(self, stream: Stream, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
+        """Decompose the product of the triangles of X and Y."""
+        left, left_gram = stream.state
         # With [1, Y] = QR, the columns of R after the first are a triangle of Y, and below their first row a triangle
         # of its centred columns. Constant columns are multiples of the first one, so that centring makes them zero.
         triangle = self._right_triangle(careful=careful)
-        varies = self._right_gram[1][1:]
+        gram, varies = self._right_gram
+        square, total, varies, M = gram[1:, 1:], gram[0, 1:], varies[1:], self._right.shape[0]
         corner = triangle.new_zeros(len(triangle), self.columns)
         corner[:, varies] = triangle[:, 1:]
         corner[0, ~varies] = triangle[0, 0] * next(self._right_blocks(1))[0, 1:][~varies]
         # X Yᵀ without its first column, that of the means, is the centred product: one bidiagonalization gives both.
-        product = self._triangle @ corner.T
+        product = left @ corner.T
         spectra = arithmetic.triangle_spectra(_square(product), careful=careful)
         size = min(product.shape[0], self.columns)
         raw = np.sort(spectra.raw)[::-1][:size]
         centered = np.sort(spectra.centered)[::-1][: min(size, int(varies.sum()))]
         # A product of two triangles is exact to the product of their norms, which may cancel in it.
-        norms = torch.linalg.norm(self._triangle) * torch.linalg.norm(corner)
-        left = torch.linalg.norm(self._triangle[:, varies]) * torch.linalg.norm(corner[1:])
-        return Spectra(raw, centered, spectra.driver, scales=(float(norms), float(left)))
+        scale = torch.linalg.norm(left) * torch.linalg.norm(corner)
+        centered_scale = torch.linalg.norm(left[:, varies]) * torch.linalg.norm(corner[1:])
+        centered_square = square - torch.outer(total, total / M)
+        squared, centered_squared = (float((left_gram * each).sum()) for each in (square, centered_square))
+        norms = Norms((int(stream.totals[0]), M), squared, centered_squared, bool(product.any()))
+        return Spectra(raw, centered, spectra.driver, scales=(float(scale), float(centered_scale)), norms=norms)
 
     def _right_triangle(self, *, careful: bool) -> Tensor:
         """Return R of the columns of [1, Y] that vary, (min(M, columns), columns), with the first one.
@@ -138,7 +119,7 @@ class Factored(SpectrumMethod):
             if torch.linalg.norm(again - identity) < NEAR_ORTHONORMAL:
                 return torch.linalg.cholesky(again).T @ lower.T
         triangle = self.arithmetic.zeros(0, int(kept.sum()))
-        for block in self._right_blocks(max(AT_ONCE // self.columns, self.rows_at_once)):
+        for block in self._right_blocks(max(AT_ONCE // self.columns, self.block[0])):
             rows = block[:, kept]
             triangle = self.arithmetic.eliminate(triangle, rows) if len(triangle) else triangle_of(rows)
         return triangle
@@ -151,6 +132,6 @@ def _square(matrix: Tensor) -> Tensor:
     return torch.cat([matrix, matrix.new_zeros(matrix.shape[1] - len(matrix), matrix.shape[1])])
 
 
-def _rows_at_once(columns: int) -> int:
+def rows_at_once(columns: int) -> int:
     """Return the number of rows of X or Y in one block."""
-    return max(2048, BLOCK * columns)
+    return max(SMALLEST_BLOCK, BLOCK * columns)

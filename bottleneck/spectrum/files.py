@@ -14,7 +14,7 @@ import numpy as np
 from ..core.files import DAMAGE, open_file, write_bytes
 from ..core.json_file import Magnitude, Size, check_schema, parse_json
 from ..errors import MatrixError
-from .choice import REGISTRY
+from .choice import METHODS
 from .values import UNKNOWN, Limits, Spectrum
 
 FORMAT: Literal["softmax-bottleneck spectrum 1"] = "softmax-bottleneck spectrum 1"
@@ -77,7 +77,7 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
             values, centered = file["values"], file["centered"]
             numbers = {name: getattr(about, name) for name in NUMBERS}
             if about.error is None:
-                numbers["error"] = REGISTRY[about.method].resolution * float(values[0])
+                numbers["error"] = METHODS[about.method].resolution * float(values[0])
             spectrum = Spectrum(values, centered, about.shape, about.method, **numbers)
             _check(spectrum)
     except OSError as error:

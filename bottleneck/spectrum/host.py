@@ -28,9 +28,6 @@ class Host(Arithmetic):
     spectra from one reduction.
     """
 
-    gram_copies = 1  # everything happens in place
-    tsqr_copies = 4  # the triangle, the block of twice as many rows, and its triangle
-
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
 

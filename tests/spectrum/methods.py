@@ -49,9 +49,9 @@ def built(values: ArrayLike, T: int, M: int) -> Matrix:
 
 def spectrum_of(method: str, matrix: NDArray[np.floating], rows: int | None = None) -> Spectrum:
     """Feed a matrix in blocks of ``rows``."""
-    step = rows or len(matrix)
-    blocks = (matrix[start : start + step] for start in range(0, len(matrix), step))
-    return measure(blocks, METHODS[method](matrix.shape[1]))
+    computation = METHODS[method](matrix.shape[1])
+    computation.block = (rows or len(matrix), computation.block[1])
+    return measure([matrix], computation)
 
 
 def centred(matrix: NDArray[np.floating]) -> Matrix:

@@ -25,6 +25,7 @@ from softmax_bottleneck.spectrum import (
     host,
     measure,
 )
+from softmax_bottleneck.spectrum.compute import extended, started
 
 Matrix = NDArray[np.float64]
 
@@ -147,8 +148,8 @@ def test_the_careful_routines_agree_with_the_usual_ones(method: str, arithmetic:
     """Both from one state: the first choice works in place and must leave it for the second."""
     shifted = matrix + 5.0
     whole = FIRST_CHOICE[method][0](8, arithmetic=arithmetic)
-    whole.update(shifted)
-    usual, careful = (whole._decompose(arithmetic, careful=careful) for careful in (False, True))
+    stream = extended(whole, started(whole), shifted.copy())
+    usual, careful = (whole.decompose(stream, arithmetic, careful=careful) for careful in (False, True))
     for name in ("raw", "centered"):
         largest = slice(-8 if name == "raw" else -7, None)  # centring leaves one zero, which routines may leave out
         ours, theirs = (np.sort(getattr(spectra, name))[largest] for spectra in (usual, careful))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from softmax_bottleneck.spectrum import Factored, numerical_rank
+from softmax_bottleneck.spectrum import Factored, measure, numerical_rank
 
 from .methods import spectrum_of
 
@@ -20,9 +20,8 @@ def test_factored_equals_dense(shape: tuple[int, int], monkeypatch: pytest.Monke
     left[:, -1] *= 50  # a column like −log Z
     right[:, -1] = 1
     thin = Factored(right)
-    for start in range(0, shape[0], 6):
-        thin.update(left[start : start + 6])
-    found, whole = thin.finish(), spectrum_of("dense", left @ right.T)
+    thin.block = (6, "C")
+    found, whole = measure([left], thin), spectrum_of("dense", left @ right.T)
     assert found.shape == shape
     for name in ("values", "centered"):
         values, expected = getattr(found, name), getattr(whole, name)
@@ -43,10 +42,9 @@ def test_products_and_householder_give_the_same_triangle(condition: float, monke
     right = orthonormal * np.geomspace(1, 1 / condition, 9) @ mixed if condition < np.inf else orthonormal[:, [0] * 9]
     right += 1 / min(condition, 100)
     thin = Factored(right)
-    thin.update(np.eye(9))
     if condition <= 1e6:
         monkeypatch.delattr(type(thin.arithmetic), "eliminate")
-    found = thin.finish()
+    found = measure([np.eye(9)], thin)
     for values, matrix in ((found.values, right.T), (found.centered, right.T - right.T.mean(1, keepdims=True))):
         expected = np.linalg.svd(matrix, compute_uv=False)
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-14 * np.linalg.norm(right))
@@ -57,12 +55,8 @@ def test_factored_centring_leaves_no_roundoff_of_a_constant_column() -> None:
     rng = np.random.default_rng(4)
     left, right = 100 * rng.standard_normal((50, 4)), rng.standard_normal((30, 4))
     right[:, -1] = 1
-    method = Factored(right)
-    method.update(left)
-    found = method.finish().centered
+    found = measure([left], Factored(right)).centered
     assert np.count_nonzero(found) == 3
     estimate = numerical_rank(found, shape=(50, 30), eps="float64")
     assert (estimate.value, estimate.determinate) == (3, True)
-    constant = Factored(np.ones((30, 1)))
-    constant.update(left[:, :1])
-    assert not constant.finish().centered.any()
+    assert not measure([left[:, :1]], Factored(np.ones((30, 1)))).centered.any()

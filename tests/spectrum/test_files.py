@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck.errors import MatrixError, OutputError
-from softmax_bottleneck.spectrum import Sketch, Spectrum, load_spectrum, measure, save_spectrum, singular_values
+from softmax_bottleneck.spectrum import RangeFinder, Spectrum, load_spectrum, measure, save_spectrum, singular_values
 
 SOURCE = {"path": "runs/ä", "head": None}
 
@@ -26,7 +26,7 @@ def same(one: Spectrum, other: Spectrum) -> bool:
 @pytest.mark.parametrize("sketch", [False, True])
 def test_round_trip(sketch: bool, tmp_path: Path) -> None:
     matrix = np.random.default_rng(1).standard_normal((60, 40))
-    spectrum = measure([matrix], Sketch(40, width=8)) if sketch else singular_values(matrix, method="gram")
+    spectrum = measure([matrix], RangeFinder(40, width=8)) if sketch else singular_values(matrix, method="gram")
     save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
     loaded, source, _ = load_spectrum(tmp_path / "s.npz")
     assert same(loaded, spectrum)

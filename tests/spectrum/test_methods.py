@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from softmax_bottleneck.spectrum import TSQR, Accelerator, Dense, Gram, WideGram, numerical_rank
+from softmax_bottleneck.spectrum import TSQR, Accelerator, Dense, Gram, WideGram, measure, numerical_rank
+from softmax_bottleneck.spectrum.base import Stream
+from softmax_bottleneck.spectrum.certificate import finish
+from softmax_bottleneck.spectrum.compute import extended, started
 from softmax_bottleneck.theory import exact_rank
 
 from .methods import EPS, METHODS, TO_ROUNDOFF_OF_SIGMA, Matrix, assert_close, built, centred, spectrum_of
@@ -54,14 +58,17 @@ def test_integer_products_have_their_exact_rank(method: str, rank: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_caller_may_reuse_its_block(method: str) -> None:
-    matrix = np.random.default_rng(0).standard_normal((12, 6))
-    computation, block = METHODS[method](6), np.empty((4, 6))
-    for start in range(0, 12, 4):
-        block[:] = matrix[start : start + 4]
-        computation.update(block)
-        np.testing.assert_array_equal(block, matrix[start : start + 4])
-    block[:] = np.nan
-    assert_close(method, computation.finish().values, np.linalg.svd(matrix, compute_uv=False), size=12)
+    matrix, block = np.random.default_rng(0).standard_normal((12, 6)), np.empty((4, 6))
+
+    def blocks() -> Iterator[Matrix]:
+        for start in range(0, 12, 4):
+            block[:] = matrix[start : start + 4]
+            yield block
+            np.testing.assert_array_equal(block, matrix[start : start + 4])
+        block[:] = np.nan
+
+    found = measure(blocks(), METHODS[method](6)).values
+    assert_close(method, found, np.linalg.svd(matrix, compute_uv=False), size=12)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -119,12 +126,10 @@ def test_what_centring_projects_out_is_exactly_zero(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_states_of_two_halves_merge_to_the_whole(method: str) -> None:
     matrix = np.random.default_rng(0).standard_normal((45, 9))
-    parts = [METHODS[method](9) for _ in range(3)]
-    for part, rows in zip(parts, np.split(matrix, [7, 30]), strict=True):
-        part.update(rows)
-    for other in parts[1:]:
-        parts[0].merge(other.state())
-    merged, whole = parts[0].finish(), spectrum_of(method, matrix)
+    computation, whole = METHODS[method](9), spectrum_of(method, matrix)
+    parts = [extended(computation, started(computation), rows) for rows in np.split(matrix.copy(), [7, 30])]
+    state = reduce(computation.merge, (part.state for part in parts))
+    merged = finish(computation, Stream(state, sum(part.totals for part in parts)))  # type: ignore[arg-type]
     assert merged.shape == whole.shape == (45, 9)
     np.testing.assert_allclose(merged.values, whole.values, rtol=1e-10)
     np.testing.assert_allclose(merged.centered, whole.centered, rtol=1e-10, atol=1e-12)
@@ -135,9 +140,8 @@ def test_a_state_from_one_arithmetic_is_another_ones_too(method: type[Gram]) -> 
     """On the CPU ``syrk`` leaves a triangle empty; the first choice of routines must not stumble over it."""
     matrix = np.random.default_rng(0).standard_normal((45, 9)) + 2.0
     first, second = method(9), method(9, arithmetic=Accelerator(torch.device("cpu")))
-    first.update(matrix)
-    second.restore(first.state())
-    found, expected = second.finish(), first.finish()
+    stream = extended(first, started(first), matrix)
+    found, expected = finish(second, stream), finish(first, stream)
     assert found.driver in ("cpu syevd", "cpu svdvals")
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-10)
     np.testing.assert_allclose(found.centered, expected.centered, rtol=1e-10, atol=1e-12)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.spectrum import Sketch, Spectrum, measure, numerical_rank, singular_values
+from softmax_bottleneck.spectrum import RangeFinder, Spectrum, measure, numerical_rank, singular_values
 
 from .methods import EPS, Matrix, built, centred
 
 
 def sketched(matrix: Matrix, width: int, *, rows: int = 17, seed: int = 0) -> Spectrum:
     blocks = [matrix[start : start + rows] for start in range(0, len(matrix), rows)]
-    return measure(blocks, Sketch(matrix.shape[1], width=width, seed=seed))
+    return measure(blocks, RangeFinder(matrix.shape[1], width=width, seed=(seed,)))
 
 
 @pytest.mark.parametrize("shape", [(80, 50), (40, 60)], ids=["tall", "wide"])

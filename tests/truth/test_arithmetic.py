@@ -15,7 +15,7 @@ from pipelines import assert_open, assert_true
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.spectrum import REGISTRY, Options, singular_values
+from softmax_bottleneck.spectrum import build, singular_values
 from softmax_bottleneck.spectrum.compute import measure
 
 Matrix = NDArray[np.float64]
@@ -117,7 +117,7 @@ def test_what_underflowed_or_overflows_is_refused() -> None:
         rank(np.full((5, 3), np.longdouble("1e-400")), kind="matrix")
     for method in ("gram", "dense", "tsqr"):
         with pytest.raises(MatrixError, match="too small for"):  # blocks, whose scale nobody has looked at
-            measure(iter([np.full((5, 3), 1e-200)]), REGISTRY[method].build(3, Options()))
+            measure(iter([np.full((5, 3), 1e-200)]), build(method, 3))
 
 
 def test_eps_finer_than_the_arithmetic_is_refused() -> None:
