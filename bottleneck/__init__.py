@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from . import language_models as models
     from .core.options import HuggingFaceOptions, Opening
     from .evaluation import Perplexity, perplexity
+    from .evaluation import perplexity as eval  # noqa: A004 (sb.eval, as the command)
     from .language_models import checkpoint
     from .measure import (
         RankReport,
@@ -61,7 +62,7 @@ _HOMES = {
     name: home
     for home, names in {
         "core.options": "HuggingFaceOptions Opening",
-        "evaluation": "Perplexity perplexity",
+        "evaluation": "Perplexity eval perplexity",
         "measure": "RankReport RankReports argmaxable checkpoints compare gradient head head_statistics "
         "identify kld need rank singular_values",
         "measure.dumping": "dump",
@@ -74,6 +75,8 @@ _HOMES = {
     for name in names.split()
 }
 """Modules of the public names."""
+_NAMED = {"eval": "perplexity", "open": "open_source"}
+"""Names of Python's built-in functions, which are those of commands, and what they stand for."""
 _MODULES = {
     "checkpoint": "language_models.checkpoint",
     "divergence": "measure.pairwise_kld",
@@ -84,7 +87,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f".{_HOMES[name]}", __name__), "open_source" if name == "open" else name)
+        return getattr(import_module(f".{_HOMES[name]}", __name__), _NAMED.get(name, name))
     if name in __all__:
         return import_module(f".{_MODULES.get(name, name)}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -97,7 +100,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "BottleneckError", "HuggingFaceOptions", "Opening", "PairwiseKLD", "Perplexity", "RankReport", "RankReports",
     "Result", "Source", "Spectrum", "__version__", "argmaxable", "checkpoint", "checkpoints", "compare", "corpora",
-    "divergence", "dump", "evaluation", "extended_logits", "frame", "gradient", "head", "head_statistics", "heads",
-    "identify", "integrations", "kld", "load", "measure", "models", "need", "numerical_rank", "open", "pairwise_kld",
-    "perplexity", "rank", "singular_values", "sources", "spectrum", "synthetic", "table", "theory", "training",
+    "divergence", "dump", "eval", "evaluation", "extended_logits", "frame", "gradient", "head", "head_statistics",
+    "heads", "identify", "integrations", "kld", "load", "measure", "models", "need", "numerical_rank", "open",
+    "pairwise_kld", "perplexity", "rank", "singular_values", "sources", "spectrum", "synthetic", "table", "theory",
+    "training",
 ]  # fmt: skip

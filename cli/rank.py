@@ -107,7 +107,7 @@ def command(
     if save_spectrum is not None and reports:
         save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
     if plot_to is not None and reports:
-        RankReports(reports).save(plot_to)
+        RankReports(reports).plot(plot_to)
     open_ranks = [f"{which} of {report.name}" for report in reports for which in report.indeterminate]
     if strict and open_ranks:
         echo(f"indeterminate: {'; '.join(open_ranks)}", err=True)

@@ -16,6 +16,8 @@ from .divergences import DRAFTS, Estimate
 from .report import Description
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
 
 WIDTH = 80
@@ -164,7 +166,7 @@ class Comparison(Result, kind="comparison"):
         """Return this comparison with another name of the model."""
         return replace(self, sources=(self.sources[0], {**self.sources[1], "label": label}))
 
-    def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
+    def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the divergences of the contexts; see `Comparisons.plot`."""
         return Comparisons([self]).plot(ax, style=style)
 
@@ -199,11 +201,11 @@ class Comparisons(Results[Comparison]):
         """Return the table, in lines of at most 80 columns."""
         return terminal(*cells(self), width=WIDTH)
 
-    def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
+    def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the distribution of the contexts' KL(P‖Q) on a logarithmic scale, and KL against the entropy of P.
 
         Args:
-            ax: axes to draw the distribution into; by default those of a new figure of both panels.
+            ax: a file to write, or axes to draw the distribution into; by default those of a new figure of both panels.
             style: one of ``plotting.STYLES``, for a new figure.
         """
         from ..results.plotting.contexts import divergence_panels

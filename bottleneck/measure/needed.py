@@ -26,6 +26,8 @@ from ..sources import open_source
 from .directions import ROWS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
 
 LEAST = 1e-9
@@ -110,11 +112,11 @@ class NeedReport(Result, kind="need"):
         more = "" if perplexity is None else f", and {perplexity:,} the perplexity within 1 %"
         return f"{kept:,} of {self.embedding_size:,} dimensions keep 99 % of the distribution (1 − TV){more}; {how}"
 
-    def plot(self, ax: Axes | None = None, *, style: str = "screen") -> Axes:
+    def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the perplexity over the model's own, and the acceptance, against r, with both fits and the bound d.
 
         Args:
-            ax: axes for the first panel alone; by default both are drawn into a new figure.
+            ax: a file to write, or axes for the first panel alone; by default both are drawn into a new figure.
             style: one of ``plotting.STYLES``, for a new figure.
         """
         from ..results.plotting.layout import Panel, show

@@ -19,6 +19,8 @@ from ..spectrum.rules import NOISE_FACTOR
 from .verdict import Verdict, verdict
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
 
 
@@ -218,7 +220,7 @@ class RankReport(Result, kind="rank"):
 
     def plot(
         self,
-        ax: Axes | None = None,
+        ax: Axes | str | Path | None = None,
         *,
         label: str | None = None,
         part: str = "raw",
@@ -228,7 +230,7 @@ class RankReport(Result, kind="rank"):
         """Draw the singular values against their index, with the tolerance and the bound.
 
         Args:
-            ax: axes to draw into; by default those of a new figure.
+            ax: a file to write, or axes to draw into; by default those of a new figure.
             label: name in the legend; by default the last part of the source's path.
             part: ``"raw"``, ``"row-centred"``, or ``"both"`` for a panel of each.
             log: whether to leave out the panel of the cumulative distribution; see `Spectrum.plot`.

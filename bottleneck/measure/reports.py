@@ -36,13 +36,15 @@ STEP = re.compile(r"(?P<run>.*?)(?P<unit>step|checkpoint|epoch)[-_](?P<number>\d
 class RankReports(Results[RankReport]):
     """The rank reports of several sources: a sequence, also by name, and a table or a figure of all."""
 
-    def plot(self, ax: Axes | None = None, *, part: str = "raw", log: bool = True, style: str = "screen") -> Axes:
+    def plot(
+        self, ax: Axes | str | Path | None = None, *, part: str = "raw", log: bool = True, style: str = "screen"
+    ) -> Axes:
         """Draw the singular values of all reports into one panel, or checkpoints of one run against the step.
 
         Checkpoints have names such as ``step-300`` or ``checkpoint-300`` in one folder, see `checkpoints`.
 
         Args:
-            ax: axes to draw into, of checkpoints the ranks alone; by default those of a new figure.
+            ax: a file to write, or axes to draw into, of checkpoints the ranks alone; by default those of a new figure.
             part: as for `RankReport.plot`.
             log: as for `RankReport.plot`.
             style: as for `RankReport.plot`.
@@ -50,12 +52,6 @@ class RankReports(Results[RankReport]):
         from ..results.plotting.layout import show
 
         return show(self._panels(part, log), ax, style=style)
-
-    def save(self, *paths: Path, part: str = "raw", log: bool = True, style: str = "screen") -> None:
-        """Write the figure of `plot` to every path, which ends in png, pdf or svg."""
-        from ..results.plotting.layout import save_panels
-
-        save_panels(self._panels(part, log), *paths, style=style)
 
     def _panels(self, part: str, log: bool) -> list[Panel]:
         import pandas as pd

@@ -34,6 +34,8 @@ UNSAVED: Mapping[str, Any] = {"key": ""}
 ``"key"`` is the field's name in JSON."""
 ALL_NUMBERS = ("all numbers", "--details, or .details() in Python")
 """Last line of an answer that leaves quantities out."""
+FIRST = 3
+"""Lines of an answer in the ``repr`` of a result."""
 KINDS: dict[str, type[Result]] = {}
 """Classes of results by the ``"kind"`` in their JSON."""
 
@@ -94,9 +96,7 @@ class Result(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON, for `load`; the path ends in .json."""
-        if Path(path).suffix != ".json":
-            raise OutputError(f"cannot write {path}: a result is saved as JSON, in a file that ends in .json")
-        write_json(Path(path), self.to_dict())
+        _write(path, self)
 
     @property
     def name(self) -> str:
@@ -146,9 +146,10 @@ class Result(ABC):
         return aligned(self.rows())
 
     def __repr__(self) -> str:
-        """Return the class, the name and the cells of a table, on one line."""
-        shown = [f"{heading} {text}" for heading, text in self.columns().items()]
-        return f"{type(self).__name__}({', '.join([repr(self.name), *shown] if self.name else shown)})"
+        """Return the class, the name and the first lines of the answer, on one line."""
+        rows = [row for row in self.rows()[:FIRST] if row != ALL_NUMBERS]
+        first = [text if label == "verdict" else f"{label} {text}" for label, text in rows]
+        return f"{type(self).__name__}({repr(self.name) + ': ' if self.name else ''}{'; '.join(first)})"
 
     def line(self) -> str:
         """Return the name and the cells of a table, on one line."""
@@ -211,12 +212,24 @@ class Results(Sequence[R]):
         """Return plain values, ready for JSON, as the command writes them for several sources."""
         return {"results": [result.to_dict() for result in self]}
 
+    def save(self, path: str | Path) -> None:
+        """Write all results as JSON, for `load`; the path ends in .json."""
+        _write(path, self)
+
     def __repr__(self) -> str:
         """Return the table."""
         return str(self.table())
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def _write(path: str | Path, results: Result | Results[Any]) -> None:
+    if Path(path).suffix != ".json":
+        raise OutputError(
+            f"cannot write {path}: a result is saved as JSON, in a file that ends in .json; .plot('FILE.png') draws"
+        )
+    write_json(Path(path), results.to_dict())
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:

@@ -14,6 +14,8 @@ from ..errors import MatrixError
 from .precision import EPS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
     from matplotlib.axes import Axes
 
@@ -128,7 +130,7 @@ class Spectrum:
 
     def plot(
         self,
-        ax: Axes | None = None,
+        ax: Axes | str | Path | None = None,
         *,
         label: str = "",
         limits: Limits = UNKNOWN,
@@ -139,7 +141,7 @@ class Spectrum:
         """Draw the figure of ``bottleneck spectrum``: the cumulative distribution beside σ_i / σ_1 against i.
 
         Args:
-            ax: axes for one panel of the figure; by default all panels are drawn into a new figure.
+            ax: a file to write, or axes for one panel; by default all panels are drawn into a new figure.
             label: name in the legend.
             limits: tolerances and bounds to mark.
             part: ``"raw"``, ``"row-centred"``, or ``"both"``; one panel shows the raw matrix unless told otherwise.

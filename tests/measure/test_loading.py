@@ -57,7 +57,7 @@ def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> 
 
 def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
     reports = sb.rank(runs, contexts=30)
-    (tmp_path / "many.json").write_text(json.dumps(reports.to_dict()), encoding="utf-8")
+    reports.save(tmp_path / "many.json")
     again = sb.load(tmp_path / "many.json")
     assert (type(again), [each.name for each in again]) == (sb.RankReports, [*runs])
     with pytest.raises(OutputError, match=r"a result is saved as JSON, in a file that ends in \.json"):

@@ -133,7 +133,7 @@ def test_a_result_is_read_back() -> None:
 
 
 def test_one_line() -> None:
-    assert repr(Length(12345.678).named("a & b")) == "Length('a & b', metres 1.235e+04, sure yes, between 0.5 to 2.0)"
+    assert repr(Length(12345.678).named("a & b")) == "Length('a & b': metres 1.235e+04; again 12345.678 m)"
 
 
 def test_a_frame_has_a_row_for_each_result_and_its_name_as_index() -> None:

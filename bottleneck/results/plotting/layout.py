@@ -84,12 +84,14 @@ def lay_out(
     return shown
 
 
-def show(panels: Sequence[Panel], ax: Axes | None = None, *, style: str = "screen") -> Axes:
-    """Draw the first panel into ``ax``, or all panels into a new figure that a notebook or a window shows.
+def show(panels: Sequence[Panel], ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
+    """Draw the first panel into axes, or all panels into a file or a new figure that a notebook or a window shows.
 
     Returns:
         ``ax``, or the first axes of the new figure.
     """
+    if isinstance(ax, str | Path):
+        return save_panels(panels, Path(ax), style=style)
     if ax is None:
         from matplotlib import pyplot as plt
 
@@ -103,13 +105,14 @@ def show(panels: Sequence[Panel], ax: Axes | None = None, *, style: str = "scree
     return ax
 
 
-def save_panels(panels: Sequence[Panel], *paths: Path, style: str = "screen") -> None:
-    """Write a figure of all panels to every path, which ends in png, pdf or svg."""
+def save_panels(panels: Sequence[Panel], *paths: Path, style: str = "screen") -> Axes:
+    """Write a figure of all panels to every path, which ends in png, pdf or svg, and return its first axes."""
     with mpl.rc_context(find_style(style)):
         figure = Figure()
-        lay_out(figure, panels, height=0.85, share_y=False)
+        first, *_ = lay_out(figure, panels, height=0.85, share_y=False)
         for path in paths:
             save_figure(figure, path)
+    return first
 
 
 def _legend(figure: Figure, axes: Sequence[Axes], heading: str, place: Axes | None) -> None:
