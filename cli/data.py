@@ -84,11 +84,7 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
     if (sources or urls) and any(info.name == name and info.available for info in corpora.catalogue()):
         report.line(f"{name} is here already; 'bottleneck data rm {name}' removes it, to read it again")
 
-    def arrived(file: str, done: int, total: int) -> None:
-        if done == total:
-            report.line(f"{file}: {total:,} bytes")
-
-    echo(corpora.get(name, sources=sources, urls=urls, progress=arrived))
+    echo(corpora.get(name, sources=sources, urls=urls, progress=report))
 
 
 @command.command(epilog=example("bottleneck data path ptb"))

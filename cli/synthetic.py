@@ -124,7 +124,7 @@ def _list(cells: list[Cell], out: Path, *, max_memory: int, **_: Any) -> tuple[R
     from softmax_bottleneck.synthetic.grid import finished
     from softmax_bottleneck.synthetic.grid import memory as memory_of
 
-    done = finished(cells, out / "cells", progress())
+    done = finished(cells, out / "cells")
     rows = [{"file": str(out / "cells" / f"{cell.name}.json"), "done": cell in done} for cell in cells]
     lines = []
     for cell, row in zip(cells, rows, strict=True):

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import lzma
+import math
 import os
 import re
 import secrets
@@ -27,6 +28,7 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from ..errors import OutputError, SourceError, nearest
+from .machine import free_memory
 
 CACHE_VARIABLE = "SOFTMAX_BOTTLENECK_CACHE"
 DAMAGE = (
@@ -37,6 +39,8 @@ DAMAGE = (
 """Errors of Python and NumPy for files that are truncated, changed, or of another kind."""
 LFS_POINTER = b"version https://git-lfs"
 """Beginning of the text that stands for a file in a clone without git-lfs."""
+ALWAYS, PACKED = 1 << 30, 1000
+"""Bytes that any matrix may have, and the most for each stored byte: zlib's limit is 1,032."""
 
 
 def cache_folder() -> Path:
@@ -56,14 +60,30 @@ def open_file(path: Path) -> BufferedReader:
     """
     if kind := kind_of(path):  # a socket cannot be opened at all
         raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced meanwhile
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a file", str(path))
-    if os.pread(descriptor, len(LFS_POINTER), 0) == LFS_POINTER:
-        os.close(descriptor)
+    opened = path.open("rb")
+    if opened.peek(len(LFS_POINTER)).startswith(LFS_POINTER):
+        opened.close()
         raise SourceError(f"{path} is a Git LFS pointer in place of the file: run 'git lfs pull' in its folder")
-    return open(descriptor, "rb")  # noqa: PTH123 (a descriptor)
+    return opened
+
+
+def check_size(shape: tuple[int, ...], itemsize: int, *, stored: int, what: str, whole: bool = False) -> None:
+    """Refuse a matrix that is far larger than what it is stored in, or than memory if it is read as a whole.
+
+    Raises:
+        SourceError: with both sizes.
+    """
+    declared = math.prod(map(int, shape)) * itemsize
+    if declared > max(ALWAYS, PACKED * stored):
+        raise SourceError(
+            f"{what} takes {declared / 2**30:,.1f} GiB, and only {stored:,} bytes of it are stored: it repeats a few "
+            "numbers or is damaged; save all of its entries"
+        )
+    if whole and declared > (free := free_memory()):
+        raise SourceError(
+            f"{what} takes {declared / 2**30:,.1f} GiB, is read as a whole, and {free / 2**30:.1f} GiB are free: save "
+            "it as .npy, which is read row by row"
+        )
 
 
 def kind_of(path: Path) -> str:

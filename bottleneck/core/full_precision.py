@@ -6,11 +6,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+
+from ..errors import SourceError
+from .devices import forked_random
+
+_LOCK = threading.RLock()
 
 
 @contextmanager
@@ -31,16 +38,51 @@ def full_precision(*, gradients: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block, without gradients; restore every part's own mode."""
-    training = [each for each in module.modules() if each.training]
-    try:
-        module.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for each in training:
-            each.training = True
+def alone() -> Iterator[None]:
+    """Let one thread at a time run and look at modules: two would take each other's hooks and modes."""
+    with _LOCK:
+        yield
+
+
+@contextmanager
+def evaluating(module: nn.Module, *, writes: bool = False) -> Iterator[None]:
+    """Put a module into evaluation mode inside the block, without gradients; restore random state and all modes.
+
+    Args:
+        module: the module.
+        writes: whether the block may write to parameters and buffers.
+
+    Raises:
+        SourceError: for parameters without numbers, and after the block, if it wrote to a parameter or buffer.
+    """
+    tensors = dict(chain(module.named_parameters(), module.named_buffers()))
+    if lazy := [name for name, tensor in tensors.items() if is_lazy(tensor)]:
+        raise SourceError(f"the parameter {lazy[0]} of {type(module).__name__} has no numbers yet: run the module once")
+    device = next((tensor.device for tensor in tensors.values() if tensor.device.type != "meta"), "cpu")
+    with alone(), forked_random(device):
+        modes = [(part, part.training) for part in module.modules()]
+        rwkv: list[tuple[Any, bool]] = [
+            (part, part.layers_are_rescaled) for part, _ in modes if type(part).__name__ == "RwkvModel"
+        ]
+        versions = {name: tensor._version for name, tensor in tensors.items() if not tensor.is_inference()}
+        try:
+            module.eval()
+            with torch.no_grad():
+                yield
+        finally:
+            for part, was_rescaled in rwkv:
+                # It divides weights by powers of two when it is evaluated, and multiplies them again in training.
+                part.training = not was_rescaled
+                part._rescale_layers()
+            for part, mode in modes:  # parents first: a class of its own may do more than set the mode
+                if part.training != mode:
+                    part.train(mode)
+    written = [name for name, version in versions.items() if tensors[name]._version != version]
+    if written and not writes and not rwkv:
+        raise SourceError(
+            f"the forward pass of {type(module).__name__} writes to its {written[0]}, so it would change: "
+            "measure a function of ids, softmax_bottleneck.rank(lambda ids: model(ids).logits, data=batches)"
+        )
 
 
 def precision_state() -> dict[str, Any]:

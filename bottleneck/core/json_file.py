@@ -1,7 +1,7 @@
 """Read JSON that this tool or Hugging Face wrote, and that may be damaged or made to do harm.
 
-Its size and depth are limited, its form is checked against a schema, and every fault is one sentence with the file and
-the place in it.
+Its size is limited, its form is checked against a schema, and every fault is one sentence with the file and the place
+in it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from .files import open_file
 
 LARGEST = 1 << 27
 """Bytes of the largest file, or line, that is read: several times the words of a large vocabulary."""
-DEEPEST = 100
-"""Largest depth of nested lists and objects."""
 
 Count = Annotated[int, Interval(ge=0, lt=2**63)]
 """A number of things: not negative, and below the limit of 64 bits."""
@@ -90,13 +88,12 @@ def parse_json(text: str | bytes, schema: Any = Any, *, finite: bool = False) ->
     hooks: dict[str, Any] = {"parse_float": _finite, "parse_constant": _finite, "parse_int": _integer} if finite else {}
     try:
         content = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text, **hooks)
-        _check_depth(content)
     except UnicodeDecodeError as fault:
         raise ValueError(f"the byte {fault.start} is not UTF-8") from None
     except json.JSONDecodeError as fault:
         raise ValueError(f"it is not JSON at line {fault.lineno}, column {fault.colno}") from None
     except RecursionError:
-        raise ValueError(f"its lists and objects are nested more than {DEEPEST} deep") from None
+        raise ValueError("its lists and objects are nested too deeply") from None
     except ValueError:  # also Python's limit on the digits of an integer
         raise ValueError("it holds a number that is out of range") from None
     if schema is not Any:
@@ -163,16 +160,6 @@ def explained(path: Path, error: type[BottleneckError], remedy: str, work: Calla
         raise error(f"cannot read {path}: {fault.strerror or fault}; {remedy}") from fault
     except ValueError as fault:
         raise error(f"{path} is damaged or of another kind ({fault}); {remedy}") from fault
-
-
-def _check_depth(content: Any) -> None:
-    level = [content]
-    for _ in range(DEEPEST):
-        nested = [value for value in level if isinstance(value, dict | list)]
-        if not nested:
-            return
-        level = [child for value in nested for child in (value.values() if isinstance(value, dict) else value)]
-    raise RecursionError
 
 
 @cache

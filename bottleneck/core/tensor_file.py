@@ -36,19 +36,16 @@ def pack(tensors: Mapping[str, Tensor], *, key: str, about: Mapping[str, Any] | 
     return save(stored, metadata={key: json.dumps({**(about or {}), _SHA256: digest(stored, about)})})
 
 
-def read(path: Path, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """Return the tensors and the other values, ``None`` without any. Older files have no checksum and are not checked.
+def read(path: Path, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the other values.
 
     Raises:
         DAMAGE: for a missing or damaged file.
     """
     with open_file(path), safe_open(path, framework="pt") as file:
-        text = (file.metadata() or {}).get(key)
+        about: dict[str, Any] = parse_json((file.metadata() or {}).get(key, "{}"), dict[str, Any])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    if text is None:
-        return tensors, None
-    about: dict[str, Any] = parse_json(text, dict[str, Any])
-    if about.pop(_SHA256, None) not in (None, digest(tensors, about)):
+    if about.pop(_SHA256, None) != digest(tensors, about):
         raise ValueError("its checksum does not hold")
     return tensors, about
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..core.files import cache_folder, make_folder, sha256_bytes, sha256_file, write_bytes
+from ..core.progress import Progress
 from ..errors import CorpusError
 from . import one_billion, switchboard, text8
 from .corpus import Corpus, Text, corpus_of
-from .download import ByteCallback
 from .ids import is_whole, read_ids
-from .sources import PinnedFile, find_pinned
+from .sources import PinnedFile, download, downloaded, find_pinned
 from .vocabulary import Vocabulary
 
 
@@ -55,7 +55,7 @@ class Downloadable(ABC):
         """Return it; `CorpusError` when it is not there, damaged, or does not fit ``vocabulary``."""
 
     @abstractmethod
-    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: ByteCallback | None) -> None:
+    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: Progress) -> None:
         """Bring it into the cache where it is not there intact; see `registry.get`."""
 
 
@@ -82,14 +82,18 @@ class PinnedCorpus(Downloadable):
                 raise CorpusError(f"{place} is damaged: its SHA-256 is not the pinned one; {remedy}")
         return corpus_of(self.name, texts, vocabulary=vocabulary)
 
-    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: ByteCallback | None) -> None:
+    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: Progress) -> None:
         """Bring missing or damaged texts into the cache, by default from their pinned addresses."""
         missing = self._missing()
-        places: list[Path | str] = [*sources, *urls]
-        for source in (places or [file.url for file in missing]) if missing else ():
-            for file, data in find_pinned(self.files, source, corpus=self.name, progress=progress).items():
-                make_folder(self.folder)
-                write_bytes(self._place(file), data)
+        if not missing:
+            return
+        make_folder(self.folder)
+        for file in () if sources or urls else missing:
+            download(file.url, self._place(file), progress=progress, sha256=file.sha256, size=file.size)
+        with downloaded(urls, progress) as places:
+            for source in (*sources, *places):
+                for file, data in find_pinned(self.files, source, corpus=self.name).items():
+                    write_bytes(self._place(file), data)
         if missing := self._missing():
             raise CorpusError(
                 f"{self.name} still lacks {', '.join(f'{file.name} ({file.size:,} bytes)' for file in missing)}: "
@@ -110,8 +114,10 @@ class PreparedCorpus(Downloadable):
     """A corpus that is read from files of token ids."""
 
     prepare: Callable[..., None]
-    """Function that writes the files, given the folder and the keywords ``source`` (a path, an address as text, or
-    ``None``) and ``progress``."""
+    """Function that writes the files, given the folder and the keywords ``source``, a path or ``None``, and
+    ``progress``."""
+    url: str | None = None
+    """Address of the source, where it has one."""
 
     def is_present(self) -> bool:
         """Return whether all files exist with their sizes; hashes are checked when a split is read."""
@@ -123,13 +129,16 @@ class PreparedCorpus(Downloadable):
             raise CorpusError(self.absent)
         return read_ids(self.folder, vocabulary=vocabulary)
 
-    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: ByteCallback | None) -> None:
+    def get(self, *, sources: Sequence[Path], urls: Sequence[str], progress: Progress) -> None:
         """Write the files unless they are complete; `CorpusError` for more than one source or address."""
         if is_whole(self.folder, ids=True):
             return
         if len(sources) + len(urls) > 1:
             raise CorpusError(f"{self.name} takes one source: give one --from PATH or one --url")
-        self.prepare(self.folder, source=next(iter([*sources, *urls]), None), progress=progress)
+        if self.url and not sources:
+            urls = urls or [self.url]
+        with downloaded(urls, progress) as places:
+            self.prepare(self.folder, source=next(iter([*sources, *places]), None), progress=progress)
 
 
 _TABLES = tomllib.loads(files(__package__).joinpath("known.toml").read_text(encoding="utf-8"))

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..core.progress import Progress
 from ..errors import CorpusError
-from .download import ByteCallback
 from .ids import Ids, write_ids
 from .vocabulary import EOS, UNK, Vocabulary
 
@@ -30,13 +30,12 @@ BYTES_AT_ONCE = 1 << 20
 """Approximate number of bytes of a shard in memory at a time."""
 
 
-def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback | None) -> None:
+def prepare(folder: Path, *, source: Path | None, progress: Progress) -> None:
     """Encode the shards of the unpacked benchmark in ``source`` as ids in ``folder``, some lines at a time.
 
-    ``progress`` is called after each shard with its name, the number of finished shards, and the number of all.
-    `CorpusError` for a missing source, an address, or a shard that is missing or unreadable.
+    `CorpusError` for a missing source, or a shard that is missing or unreadable.
     """
-    if not isinstance(source, Path):
+    if source is None:
         raise CorpusError(
             f"{NAME} is not downloaded: unpack 1-billion-word-language-modeling-benchmark-r13output.tar.gz and give "
             f"its folder with `bottleneck data get {NAME} --from FOLDER`"
@@ -54,22 +53,20 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
         raise CorpusError(f"a shard in {source} is not UTF-8 ({error.reason}): unpack the benchmark again") from error
 
 
-def _count(shards: dict[str, list[Path]], progress: ByteCallback | None) -> tuple[Vocabulary, str]:
+def _count(shards: dict[str, list[Path]], progress: Progress) -> tuple[Vocabulary, str]:
     """Return the most frequent words of the training shards, ties in alphabetical order, and a hash of all shards."""
-    counts, digests, done = Counter[str](), hashlib.sha256(), 0
-    total = sum(map(len, shards.values()))
-    for split, paths in shards.items():
-        for path in paths:
-            digest = hashlib.sha256()
-            for lines in _lines(path):
-                digest.update(b"".join(lines))
-                if split == "train":
-                    for line in lines:
-                        counts.update(_words(line))
-            digests.update(f"{digest.hexdigest()}  {path.name}\n".encode())
-            done += 1
-            if progress is not None:
-                progress(path.name, done, total)
+    counts, digests = Counter[str](), hashlib.sha256()
+    with progress.bar(f"counting {NAME}", sum(map(len, shards.values())), "shards") as bar:
+        for split, paths in shards.items():
+            for path in paths:
+                digest = hashlib.sha256()
+                for lines in _lines(path):
+                    digest.update(b"".join(lines))
+                    if split == "train":
+                        for line in lines:
+                            counts.update(_words(line))
+                digests.update(f"{digest.hexdigest()}  {path.name}\n".encode())
+                bar.advance(1)
     del counts[EOS], counts[UNK]
     return Vocabulary.most_frequent(counts, VOCABULARY_SIZE, marks=(EOS, UNK)), digests.hexdigest()
 

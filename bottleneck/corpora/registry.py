@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ..core import plugins
 from ..core.files import CACHE_VARIABLE, exists, kind_of
+from ..core.progress import SILENT, Progress
 from ..errors import CorpusError, OutputError, meant
 from . import python_docs
 from .corpus import Corpus, load_folder
-from .download import ByteCallback
 from .downloadable import PINNED, PREPARED, Downloadable
 from .vocabulary import Vocabulary
 
@@ -78,7 +78,7 @@ def get(
     *,
     sources: Sequence[Path] = (),
     urls: Sequence[str] = (),
-    progress: ByteCallback | None = None,
+    progress: Progress = SILENT,
 ) -> Path:
     """Bring a downloadable corpus into the cache and return its folder; a complete one is not downloaded again.
 
@@ -87,8 +87,7 @@ def get(
         sources: folders, zip or tar archives, or text files that hold it. Files are recognized by their SHA-256,
             whatever their names.
         urls: addresses of archives or text files to download in place of the pinned ones.
-        progress: function ``progress(file_name, bytes_done, bytes_total)``, called while downloading; the total is 0 if
-            the server does not state it.
+        progress: where to report.
 
     Raises:
         CorpusError: for a source that holds something else, files that are still missing in the end (the others are

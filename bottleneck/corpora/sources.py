@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import IO, NamedTuple, cast
 
-from ..core.files import open_file, sha256_bytes
-from ..errors import CorpusError
-from .archives import is_archive, read_members
-from .download import ByteCallback, download
-
-_OVERHEAD = 1 << 20  # bytes an archive may hold beside the corpus: headers, padding, a README
-_HTML = re.compile(rb"\s*(<(\?|!--)[^>]*>\s*)*<(!doctype\s+html|html|head)\b", re.IGNORECASE)
+from ..core.files import DAMAGE, check_size, open_file, sha256_bytes
+from ..core.progress import Bar, Progress
+from ..errors import BottleneckError, CorpusError, first_line
 
 
 class PinnedFile(NamedTuple):
@@ -26,106 +27,128 @@ class PinnedFile(NamedTuple):
     """Size in bytes."""
     sha256: str
     """SHA-256, hexadecimal."""
-    url: str
-    """Address from which it is downloaded."""
+    url: str = ""
+    """Address from which it is downloaded, if it is not part of an archive."""
 
 
 class FoundFile(NamedTuple):
     """One file that a source holds."""
 
-    where: str
-    """The file in words, for error messages."""
     name: str
     """Its path, in an archive that of the member."""
-    data: bytes
+    size: int
+    """Its size in bytes, in an archive the declared one."""
+    read: Callable[[], bytes]
 
 
-def read_source(
-    source: Path | str,
-    *,
-    largest: int,
-    total: int,
-    folder: Callable[[Path], Sequence[Path]],
-    progress: ByteCallback | None = None,
-) -> Iterator[FoundFile]:
-    """Yield the files of a source: a folder, an archive or a single file, or, for a text, what is at an address.
+class _Received:
+    """What pooch tells of a download, shown by a bar."""
 
-    A member of an archive has at most ``largest`` bytes, all of it at most ``total``. ``folder`` returns which files of
-    a folder to read. `CorpusError` for a source that is missing, unreadable or larger, and as for `read_members`.
+    total = 0
+
+    def __init__(self, bar: Bar) -> None:
+        self.update = bar.advance
+
+    def reset(self) -> None:
+        """Do not count the bytes again: pooch repeats their sum at the end."""
+        self.update = Bar().advance
+
+    def close(self) -> None:
+        """Leave the bar to the block that shows it."""
+
+
+def download(url: str, place: Path, *, progress: Progress, sha256: str | None = None, size: int = 0) -> Path:
+    """Write what is at an address to a file by pooch; return its path.
+
+    Raises:
+        CorpusError: for an address that does not give it, a connection that breaks, or another SHA-256.
     """
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
     try:
-        if isinstance(source, str):
-            data = download(source, limit=total, progress=progress)
-        elif source.is_dir():
-            for path in folder(source):
-                yield from read_source(path, largest=largest, total=total, folder=folder)
-            return
-        elif not source.is_file():
-            raise CorpusError(f"{source} is not a file or a folder: give one that holds the corpus")
-        elif (size := source.stat().st_size) > total:
-            raise CorpusError(
-                f"{source} has {size:,} bytes, and all of this corpus has at most {total:,}: it is something else"
-            )
-        else:
-            with open_file(source) as file:
-                data = file.read()
-    except OSError as error:
-        where = error.filename or source
-        raise CorpusError(f"cannot read {where}: {error.strerror}; make it readable, or give a copy") from error
-    if not is_archive(data):
-        yield FoundFile(str(source), str(source), data)
-        return
-    for name, content in read_members(data, where=str(source), largest=largest, total=total):
-        yield FoundFile(f"{source}: the member {name!r}", name, content)
+        with progress.bar(f"downloading {place.name}", size, "bytes") as bar:
+            web = pooch.HTTPDownloader(progressbar=_Received(bar), chunk_size=1 << 16)
+            pooch.retrieve(url, sha256 and f"sha256:{sha256}", fname=place.name, path=place.parent, downloader=web)
+    except (OSError, ValueError) as error:
+        reason = re.sub(r"<[^<>]*>(: )?", "", first_line(error))
+        raise CorpusError(
+            f"{url} could not be downloaded ({reason}): check the address and the network, or get the file in another "
+            "way and give it with --from PATH"
+        ) from error
+    progress.line(f"{place.name}: {place.stat().st_size:,} bytes")
+    return place
 
 
-def archives_in(folder: Path, *names: str) -> list[Path]:
-    """Return the archives in a folder that have one of these names in theirs, or else the only archive."""
-    archives = []
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        with open_file(path) as file:
-            if is_archive(file.read(512)):
-                archives.append(path)
-    named = [path for path in archives if any(name in path.name.lower() for name in names)]
-    return named or (archives if len(archives) == 1 else [])
+@contextmanager
+def downloaded(urls: Sequence[str], progress: Progress) -> Iterator[list[Path]]:
+    """Yield the files at some addresses, which are kept while the block runs."""
+    with TemporaryDirectory(prefix="bottleneck-") as folder:
+        places = [
+            (url, Path(folder) / str(number) / Path(url.partition("?")[0]).name) for number, url in enumerate(urls)
+        ]
+        yield [download(url, place, progress=progress) for url, place in places]
 
 
-def find_pinned(
-    files: Sequence[PinnedFile], source: Path | str, *, corpus: str, progress: ByteCallback | None = None
-) -> dict[PinnedFile, bytes]:
-    """Return the pinned files of a corpus that a source holds.
+def files_in(source: Path) -> Iterator[FoundFile]:
+    """Yield the files in a folder or an archive, those of archives in a folder too; another file is yielded itself.
 
-    A file is recognized by its SHA-256, whatever its name. In a folder only the files directly in it count, and of
-    these those named or sized like a pinned one, and where some are missing its archive (`archives_in`). `CorpusError`
-    for a source that holds something else; the text says what that seems to be: an HTML page, a changed file, an
-    unexpected member.
+    Raises:
+        CorpusError: for a source that is missing, cannot be read, or is an archive that is damaged or encrypted.
     """
+    if source.is_dir():
+        for path in sorted(source.rglob("*")):
+            if path.is_file():
+                yield from files_in(path)
+        return
+    with _reading(source), open_file(source) as file:
+        stored = source.stat().st_size
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                for each in archive.infolist():
+                    if not each.is_dir() and not each.filename.startswith("__MACOSX/"):
+                        opened = partial(archive.open, each)
+                        yield _found(each.filename, each.file_size, opened, each.compress_size, source)
+        elif tarfile.is_tarfile(source):
+            with tarfile.open(source) as packed:
+                for info in packed:
+                    if info.isfile():
+                        yield _found(info.name, info.size, partial(packed.extractfile, info), stored, source)
+        else:
+            yield _found(str(source), stored, partial(open_file, source), stored, source)
 
-    def in_folder(folder: Path) -> list[Path]:
-        names = {name for file in files for name in (file.name, f"{file.split}.txt")}
-        sizes = {file.size for file in files}
-        paths = sorted(path for path in folder.iterdir() if path.is_file())
-        chosen = [path for path in paths if path.name in names or path.stat().st_size in sizes]
-        return chosen if len(chosen) >= len(files) else [*chosen, *archives_in(folder, corpus)]
 
-    largest, total = max(file.size for file in files), sum(file.size for file in files) + _OVERHEAD
-    found = read_source(source, largest=largest, total=total, folder=in_folder, progress=progress)
-    return {_recognized(files, each, corpus): each.data for each in found}
+@contextmanager
+def _reading(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except BottleneckError:
+        raise
+    except DAMAGE as error:  # RuntimeError for what is encrypted, or of a method that zipfile does not know
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise CorpusError(f"cannot read {source}: {reason}; give a whole copy, or unpack it") from error
 
 
-def _recognized(files: Sequence[PinnedFile], found: FoundFile, corpus: str) -> PinnedFile:
-    where, data, digest = found.where, found.data, sha256_bytes(found.data)
-    for file in files:
-        if file.sha256 == digest:
-            return file
-    if _HTML.match(data[:4096]):
-        raise CorpusError(f"{where} is an HTML page, not data: take the raw file's own address, or download it by hand")
-    words = re.split(r"[^a-z0-9]+", found.name.lower().rsplit("/", 1)[-1])
-    for file in files:
-        if file.split in words:  # as in wikitext-2.test.txt
-            raise CorpusError(
-                f"{where} is not the {file.name} of {corpus}: SHA-256 {digest[:12]}… with {len(data):,} bytes, "
-                f"expected {file.sha256[:12]}… with {file.size:,}; get an unchanged copy"
-            )
-    names = ", ".join(file.name for file in files)
-    raise CorpusError(f"{where} is not expected: {corpus} is made of {names} and nothing else; leave it out")
+def _found(name: str, size: int, opened: Callable[[], IO[bytes] | None], stored: int, source: Path) -> FoundFile:
+    def read() -> bytes:
+        check_size((size,), 1, stored=stored, what=f"{name} of {source}", whole=True)
+        with _reading(source), cast(IO[bytes], opened()) as file:
+            return file.read()
+
+    return FoundFile(name, size, read)
+
+
+def find_pinned(files: Sequence[PinnedFile], source: Path, *, corpus: str) -> dict[PinnedFile, bytes]:
+    """Return the pinned files of a corpus that a source holds, by size and SHA-256, whatever their names.
+
+    Raises:
+        CorpusError: for a source that holds none of them, and as `files_in`.
+    """
+    pinned = {(file.size, file.sha256): file for file in files}
+    sizes = {file.size for file in files}
+    found = ((each.size, each.read()) for each in files_in(source) if each.size in sizes)
+    by_hash = {(size, sha256_bytes(data)): data for size, data in found}
+    if not pinned.keys() & by_hash.keys():
+        names = ", ".join(f"{file.name} with {file.size:,} bytes" for file in files)
+        raise CorpusError(f"{source} does not hold {corpus}, by size and SHA-256 ({names}): give an unchanged copy")
+    return {pinned[key]: data for key, data in by_hash.items() if key in pinned}

@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 
 from ..core.files import sha256_bytes
+from ..core.progress import Progress
 from ..errors import CorpusError
 from .corpus import SPLITS, Text
-from .download import ByteCallback
 from .ids import Ids, write_ids
-from .sources import FoundFile, archives_in, read_source
+from .sources import files_in
 from .vocabulary import EOS, UNK, Vocabulary
 
 NAME = "switchboard"
@@ -29,26 +29,25 @@ FOLDERS = {"train": "train", "val": "valid", "test": "test"}
 """Folder of the archive → split."""
 
 _WORD = re.compile(r"\w+|[^\w\s]+")  # NLTK's WordPunctTokenizer, which Zhao et al. apply to lower-cased text
-_LARGEST, _TOTAL = 1 << 20, 1 << 27  # bytes of a conversation and of an archive; the largest has 30 KB, all have 12 MB
 
 Line = list[str]
 """The speaker's token and the words of an utterance."""
 
 
-def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback | None) -> None:
-    """Turn the conversations of an archive, or the one at an address, or of a folder into ids in ``folder``.
+def prepare(folder: Path, *, source: Path | None, progress: Progress) -> None:
+    """Turn the conversations of an archive or a folder into ids in ``folder``.
 
     The source holds ``train``, ``val`` and ``test`` with one text file a conversation and one utterance a line,
-    ``speaker|text|act``. `CorpusError` for a source that is missing, damaged, or lacks a split or has another one, and
-    for a conversation that is empty, has a single speaker, or has a line of another form.
+    ``speaker|text|act``. `CorpusError` for a source that is missing, damaged, or lacks a split, and for a conversation
+    that is empty, has a single speaker, or has a line of another form.
     """
     if source is None:
         raise CorpusError(
             f"{NAME} is not downloaded: its text derives from LDC97S62; give an archive of the dialog act corpus with "
             f"`bottleneck data get {NAME} --from swda.zip`"
         )
-    found = read_source(source, largest=_LARGEST, total=_TOTAL, folder=_texts, progress=progress)
-    files = sorted((each.where, _split(each), each.data) for each in found)
+    found = ((each, Path(each.name).parent.name) for each in files_in(source) if each.name.endswith(".txt"))
+    files = sorted((f"{each.name} of {source}", FOLDERS[name], each.read()) for each, name in found if name in FOLDERS)
     if missing := [name for name, split in FOLDERS.items() if split not in {split for _, split, _ in files}]:
         raise CorpusError(
             f"{source} has no conversations in a folder {missing[0]!r}: {NAME} is made of the folders "
@@ -60,21 +59,6 @@ def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback |
     digests = "".join(f"{sha256_bytes(data)}  {split}\n" for _, split, data in files)
     encoded = {split: _encoded(talks[split], vocabulary) for split in SPLITS}
     write_ids(folder, vocabulary, encoded, sha256=sha256_bytes(digests.encode()))
-
-
-def _texts(folder: Path) -> list[Path]:
-    texts = sorted(path for path in folder.rglob("*.txt") if path.parent.name in FOLDERS and path.is_file())
-    return texts or archives_in(folder, NAME, "swda")
-
-
-def _split(file: FoundFile) -> str:
-    folder = file.name.split("/")[-2] if "/" in file.name else ""
-    if folder not in FOLDERS:
-        raise CorpusError(
-            f"{file.where} is in none of the folders {', '.join(FOLDERS)}, which are all splits of {NAME}: give an "
-            "archive or a folder of the dialog act corpus, and leave out other files"
-        )
-    return FOLDERS[folder]
 
 
 def _conversation(where: str, data: bytes) -> list[Line]:

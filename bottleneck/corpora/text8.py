@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CorpusError
-from .download import ByteCallback
+from ..core.progress import Progress
 from .ids import write_ids
 from .sources import PinnedFile, find_pinned
 from .vocabulary import Vocabulary
@@ -18,22 +17,16 @@ FILE = PinnedFile(
     NAME,
     size=100_000_000,
     sha256="6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7",
-    url="http://mattmahoney.net/dc/text8.zip",
 )
 TOKENS = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 """The first 90M characters, the next 5M and the last 5M (Mikolov et al. 2012; Yang et al. 2018, appendix C.2)."""
 VOCABULARY = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz"))
 
 
-def prepare(folder: Path, *, source: Path | str | None, progress: ByteCallback | None) -> None:
-    """Encode the text of ``source``, by default the pinned address, as ids in ``folder``, a token for each character.
-
-    `CorpusError` for a source that is missing or not the pinned text.
-    """
-    source = source or FILE.url
-    texts = find_pinned([FILE], source, corpus=NAME, progress=progress)
-    if FILE not in texts:
-        raise CorpusError(f"{source} does not hold {NAME}: give the file {NAME} or its zip archive")
+def prepare(folder: Path, *, source: Path | None, progress: Progress) -> None:
+    """Encode the text of ``source`` as ids in ``folder``, a token for each character; `CorpusError` for another."""
+    assert source is not None, "it has an address"
+    texts = find_pinned([FILE], source, corpus=NAME)
     number = np.full(256, -1, np.int64)
     number[np.frombuffer("".join(VOCABULARY.tokens).encode(), np.uint8)] = np.arange(len(VOCABULARY))
     pieces = np.split(np.frombuffer(texts[FILE], np.uint8), np.cumsum(list(TOKENS.values()))[:-1])

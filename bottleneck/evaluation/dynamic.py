@@ -87,7 +87,7 @@ def differentiable(model: LanguageModel) -> Iterator[dict[str, nn.Parameter]]:
     """
     recurrent = {module: module.dropout for module in model.modules() if isinstance(module, nn.RNNBase)}
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    with evaluating(model), torch.enable_grad(), full_precision(gradients=True):
+    with evaluating(model, writes=True), torch.enable_grad(), full_precision(gradients=True):
         try:
             for module in recurrent:
                 module.train()

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from .. import heads
 from ..core.devices import exact
-from ..core.full_precision import full_precision
-from ..core.unchanged import alone
+from ..core.full_precision import alone, full_precision
 from ..errors import SourceError
 from ..heads import Head, RankBound, Softmax
 from ..language_models.checked_product import (

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..core.unchanged import alone
+from ..core.full_precision import alone
 from .checks import note_output, sample, softmax_of
 from .loading import HuggingFaceModel, final_hidden, output_layer
 

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.files import sha256_bytes, sha256_file
-from ..core.full_precision import full_precision
+from ..core.full_precision import alone, evaluating, full_precision
 from ..core.tensor_file import digest
-from ..core.unchanged import alone, unchanged
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
 from ..language_models.checked_product import THROUGH_A_FUNCTION, weight_of
 from . import folder
@@ -319,7 +318,7 @@ def run(
     with ExitStack() as stack:
         entrance = layer.input if isinstance(layer, OutputLayer) else layer
         stack.enter_context(entrance.register_forward_pre_hook(take))
-        stack.enter_context(unchanged(module))
+        stack.enter_context(evaluating(module))
         stack.enter_context(full_precision())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")

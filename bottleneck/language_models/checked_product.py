@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.full_precision import full_precision
-from ..core.unchanged import unchanged
+from ..core.full_precision import evaluating, full_precision
 from ..errors import Parameter, SourceError
 
 SAMPLE = 64
@@ -72,7 +71,7 @@ def check_layer(layer: nn.Linear, states: Tensor, what: str) -> None:
 
 
 def _applied(layer: nn.Linear, states: Tensor) -> Tensor:
-    with unchanged(layer), full_precision():
+    with evaluating(layer), full_precision():
         return cast(Tensor, layer(states.to(layer.weight.device, layer.weight.dtype)))
 
 

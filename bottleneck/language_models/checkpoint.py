@@ -144,12 +144,9 @@ def write_state(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str,
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and numbers of a training run's state; `RunError` when it is damaged."""
     try:
-        tensors, numbers = tensor_file.read(path, key=_STATE)
-        if numbers is None:
-            raise KeyError(_STATE)
+        return tensor_file.read(path, key=_STATE)
     except tensor_file.DAMAGE as error:
         raise RunError(f"the saved state {path} is damaged ({error}); delete it to start the run over") from error
-    return tensors, numbers
 
 
 def state_files(folder: Path) -> list[Path]:

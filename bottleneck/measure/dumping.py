@@ -21,7 +21,6 @@ from ..core.version import __version__
 from ..errors import BottleneckError, OutputError, Parameter, SourceError, StoreError
 from ..sources import Source, open_source
 from ..sources.store import (
-    FIRST_FORMAT,
     FORMAT,
     LOG_PROBS,
     SHA256,
@@ -134,7 +133,7 @@ def _refuse_other_files(path: Path) -> None:
         return
     metadata = json_if_any(path / "zarr.json")
     attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
-    if not isinstance(attributes, dict) or attributes.get("format") not in (FORMAT, FIRST_FORMAT):
+    if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
         raise StoreError(f"{path} is not empty and does not hold a store; name another place")
 
 

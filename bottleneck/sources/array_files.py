@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from ..core.files import exists, open_file
+from ..core.files import check_size, exists, open_file
 from ..errors import SourceError
 from ..language_models.checkpoint import CONFIG
-from .file_rows import UNREADABLE, FileRows, check_size, unreadable
+from .file_rows import UNREADABLE, FileRows, unreadable
 from .mat_files import read_hdf5, read_mat
 
 NOT_READ = (".pkl", ".pickle", ".joblib", ".feather", ".xlsx", ".json", ".gz", ".arrow")

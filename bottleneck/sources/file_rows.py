@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 from collections.abc import Callable
 from csv import Error as CsvError
@@ -12,16 +11,13 @@ from typing import Any, final
 import numpy as np
 from safetensors import SafetensorError
 
-from ..core.files import DAMAGE
-from ..core.machine import free_memory
+from ..core.files import DAMAGE, check_size
 from ..errors import SourceError, first_line
 
 UNREADABLE = (*DAMAGE, SafetensorError, pickle.UnpicklingError, CsvError, SystemError, AssertionError)
 """What the readers raise for a damaged file; h5py's locks and old files of torch raise the last two."""
 LONGEST = 120
 """Characters of a reader's message that are shown: some quote the whole line."""
-ALWAYS, PACKED = 1 << 30, 1000
-"""Bytes that any matrix may have, and the most for each stored byte: zlib's limit is 1,032."""
 
 
 @final
@@ -71,30 +67,6 @@ def _state(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return about.st_ino, about.st_size, about.st_mtime_ns
-
-
-def largest(stored: int) -> int:
-    """Return the most bytes that ``stored`` bytes may hold."""
-    return max(ALWAYS, PACKED * stored)
-
-
-def check_size(shape: tuple[int, ...], itemsize: int, *, stored: int, what: str, whole: bool = False) -> None:
-    """Refuse a matrix that is far larger than what it is stored in, or than memory if it is read as a whole.
-
-    Raises:
-        SourceError: with both sizes.
-    """
-    declared = math.prod(map(int, shape)) * itemsize
-    if declared > largest(stored):
-        raise SourceError(
-            f"{what} takes {declared / 2**30:,.1f} GiB, and only {stored:,} bytes of it are stored: it repeats a few "
-            "numbers or is damaged; save all of its entries"
-        )
-    if whole and declared > (free := free_memory()):
-        raise SourceError(
-            f"{what} takes {declared / 2**30:,.1f} GiB, is read as a whole, and {free / 2**30:.1f} GiB are free: save "
-            "it as .npy, which is read row by row"
-        )
 
 
 def check_strides(matrix: Any, what: str) -> None:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..core.checks import check_positive
-from ..core.full_precision import full_precision
-from ..core.unchanged import unchanged
+from ..core.full_precision import evaluating, full_precision
 from ..corpora.batches import batches_of
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..language_models.checked_product import WITHOUT_LOGITS
@@ -54,7 +53,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
 
     Each pass over the matrix calls the function once per batch; one pass infers the precision. Outputs of at most
     `KEPT` bytes are kept between passes. A torch module runs on its own device, in evaluation mode and without
-    gradients; afterwards its modes, parameters, buffers and attributes are what they were.
+    gradients; afterwards its modes are what they were, and one that writes to its parameters or buffers is refused.
 
     Args:
         function: a function from int64 ids (B, L) to logits or log-probabilities, (B, L, M), or (B, M) or (B, 1, M) of
@@ -84,7 +83,7 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
 def _logits_of(module: nn.Module, ids: NDArray[np.int64]) -> Any:
     """Return a torch module's output for ids."""
     weight = next(chain(module.parameters(), module.buffers()), torch.empty(0))
-    with unchanged(module), full_precision():
+    with evaluating(module), full_precision():
         return module(torch.from_numpy(ids).to(weight.device))
 
 

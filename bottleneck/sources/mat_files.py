@@ -13,37 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from ..core.files import open_file
+from ..core.files import check_size, open_file
 from ..errors import SourceError
-from .file_rows import UNREADABLE, FileRows, check_size, largest, unreadable
+from .file_rows import UNREADABLE, FileRows, unreadable
 
 NUMBERS = "double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 """Classes of MATLAB's arrays of numbers."""
-SECONDS, BYTES_A_SECOND = 60.0, 1e7
-"""Time that SciPy may take, and the slowest that it reads."""
 READ_MAT = """
-import json, resource, sys
-path, arrays, most, folders = sys.argv[1:]
+import json, sys
+path, arrays, folders = sys.argv[1:]
 sys.path[:] = json.loads(folders)
 import numpy as np
 from scipy.io import loadmat
-for limit, size in ((resource.RLIMIT_AS, 2 * int(most) + 2**32), (resource.RLIMIT_FSIZE, int(most) + 2**20)):
-    hard = resource.getrlimit(limit)[1]
-    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
-    resource.setrlimit(limit, (size, size))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 try:
     loaded = {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
     loaded = {key: value.toarray() if hasattr(value, "toarray") else value for key, value in loaded.items()}
     plain = {key: value for key, value in loaded.items() if isinstance(value, np.ndarray) and not value.dtype.hasobject}
     others = {key: type(value).__name__ for key, value in loaded.items() if key not in plain}
     np.savez(arrays, *plain.values(), names=json.dumps([*plain]), others=json.dumps(others))
-except MemoryError:
-    sys.exit(f"it takes more than {int(most):,} bytes")
 except BaseException as error:
     sys.exit(f"it is damaged ({type(error).__name__}: {' '.join(str(error).split())})")
 """
-"""Program that writes the arrays of a MATLAB file to a ``.npz``: of a file, to a file, bytes at most, `sys.path`."""
+"""Program that writes the arrays of a MATLAB file to a ``.npz``: of a file, to a file, with this `sys.path`."""
 
 
 def read_mat(path: Path) -> Mapping[str, Any]:
@@ -55,19 +46,10 @@ def read_mat(path: Path) -> Mapping[str, Any]:
         header = file.read(128)
     if header[124:128] in (b"\x00\x02IM", b"\x02\x00MI"):
         return read_hdf5(path, transposed=True)
-    most = largest(path.stat().st_size)
     with TemporaryDirectory(prefix="bottleneck-") as folder:
         written = Path(folder) / "arrays.npz"
-        arguments = [str(path.absolute()), str(written), str(most), json.dumps(sys.path)]
-        try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-c", READ_MAT, *arguments],
-                capture_output=True,
-                timeout=SECONDS + most / BYTES_A_SECOND,
-                env={"OPENBLAS_NUM_THREADS": "1"},
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ValueError("SciPy does not finish reading it") from error
+        arguments = [str(path.absolute()), str(written), json.dumps(sys.path)]
+        done = subprocess.run([sys.executable, "-I", "-c", READ_MAT, *arguments], capture_output=True)
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines() if done.returncode > 0 else []
             raise ValueError(lines[-1] if lines else "it is damaged: SciPy crashes on it")

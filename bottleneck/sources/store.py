@@ -2,7 +2,6 @@
 
 ``log_probs`` is (T, M) in chunks of whole rows with Zarr's checksum (crc32c); its fill value is NaN, so that a missing
 chunk is never read as zeros. ``targets`` is (T,). The group's attributes hold the provenance and their own SHA-256.
-Stores of version 0.1.0 have a SHA-256 for each chunk in ``manifest.jsonl`` instead of Zarr's checksum.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 from zarr.codecs import Crc32cCodec
-from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from ..core.files import sha256_bytes, sha256_json
-from ..core.json_file import Count, check_schema, parse_json
+from ..core.json_file import check_schema
 from ..errors import Parameter, SourceError, StoreError
 from ..heads import RankBound
 from ..language_models.source import Block, Source, spanning
@@ -30,11 +28,10 @@ from ..spectrum.blocks import checked
 from .matrix import of_array
 from .zarr_array import WrittenRows, as_source_errors, open_node
 
-FORMAT, FIRST_FORMAT = (f"softmax-bottleneck log-probability store {number}" for number in (2, 1))
-"""The present format, and that of version 0.1.0."""
-LOG_PROBS, TARGETS, MANIFEST = "log_probs", "targets", "manifest.jsonl"
+FORMAT = "softmax-bottleneck log-probability store 2"
+LOG_PROBS, TARGETS = "log_probs", "targets"
 SHA256 = "sha256"
-"""Attribute with the checksum of all others; the first stores lack it."""
+"""Attribute with the checksum of all others."""
 UNKNOWN_TARGET = np.int64(-1)
 """Entry of ``targets`` for an unknown token."""
 _Size = Annotated[int, Interval(ge=1, lt=2**48)]
@@ -43,7 +40,7 @@ _Size = Annotated[int, Interval(ge=1, lt=2**48)]
 class _Attributes(TypedDict):
     """The provenance of a store."""
 
-    format: Literal["softmax-bottleneck log-probability store 1", "softmax-bottleneck log-probability store 2"]
+    format: Literal["softmax-bottleneck log-probability store 2"]
     source: dict[str, Any]
     identity: dict[str, Any]
     targets_sha256: str
@@ -57,14 +54,6 @@ class _Attributes(TypedDict):
     caution: NotRequired[str]
     replaced: NotRequired[str]
     exponent: NotRequired[int]
-
-
-class _Line(TypedDict):
-    """A line of the manifest."""
-
-    start: Count
-    rows: _Size
-    sha256: str
 
 
 @final
@@ -98,7 +87,6 @@ class StoreSource(Source):
             self._precision = Precision.read(self._attributes["eps"])
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"the attributes of {path} are damaged ({error!r}): dump into another store") from error
-        self._checksums = _checksums(group, path) if self._attributes["format"] == FIRST_FORMAT else None
         try:
             for name, layout in layouts(self._attributes).items():
                 check_layout(group, name, layout)
@@ -142,10 +130,8 @@ class StoreSource(Source):
             values = self._rows.read(slice(start, stop), np.nan)
         except SourceError as error:
             self._refuse(start, stop, str(error))
-        if np.isnan(values).all() or (self._checksums is not None and start not in self._checksums):
+        if np.isnan(values).all():
             self._refuse(start, stop, "the dump was not finished, or its file was lost")
-        if self._checksums and sha256_bytes(np.ascontiguousarray(values).data.cast("B")) != self._checksums[start]:
-            self._refuse(start, stop, "the checksum does not match")
         return next(checked([values], what=self._path, start=start, minus_inf=True))
 
     def _refuse(self, start: int, stop: int, why: str) -> NoReturn:
@@ -166,14 +152,13 @@ def read_attributes(group: zarr.Group, path: str) -> dict[str, Any]:
         StoreError: for a group that ``bottleneck dump`` did not write, or attributes that are damaged.
     """
     attributes = dict(group.attrs)
-    if attributes.get("format") not in (FORMAT, FIRST_FORMAT):
+    if attributes.get("format") != FORMAT:
         raise StoreError(
             f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r}); give the folder of a store, "
             "or one array of the group"
         )
-    recorded = attributes.pop(SHA256, None)
     try:
-        if recorded not in (None, sha256_json(attributes)):
+        if attributes.pop(SHA256, None) != sha256_json(attributes):
             raise ValueError("they are not those that were written")
         check_schema(attributes, _Attributes)
     except ValueError as error:
@@ -184,7 +169,6 @@ def read_attributes(group: zarr.Group, path: str) -> dict[str, Any]:
 def layouts(attributes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the arguments of ``zarr.create_array`` for each array of a store."""
     T, M = attributes["contexts"], attributes["vocab"]
-    checksum = Crc32cCodec() if attributes["format"] == FORMAT else None
     rows = {
         "shape": (T, M),
         "chunks": (attributes["chunk_rows"], M),
@@ -192,7 +176,7 @@ def layouts(attributes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "fill_value": np.nan,
     }
     targets = {"shape": (T,), "chunks": (T,), "dtype": "int64", "fill_value": UNKNOWN_TARGET}
-    return {name: {**layout, "compressors": checksum} for name, layout in ((LOG_PROBS, rows), (TARGETS, targets))}
+    return {name: {**layout, "compressors": Crc32cCodec()} for name, layout in ((LOG_PROBS, rows), (TARGETS, targets))}
 
 
 def check_layout(group: zarr.Group, name: str, layout: Mapping[str, Any]) -> None:
@@ -214,20 +198,6 @@ def read_targets(group: zarr.Group, attributes: Mapping[str, Any]) -> NDArray[np
         if targets.dtype != np.int64 or sha256_bytes(targets.tobytes()) != attributes["targets_sha256"]:
             raise SourceError("the targets have another checksum")
     return None if (targets == UNKNOWN_TARGET).all() else targets
-
-
-def _checksums(group: zarr.Group, path: str) -> dict[int, str]:
-    """Return the SHA-256 of each chunk of a store of version 0.1.0, by its first row; a torn line ends the manifest."""
-    with as_source_errors(path):
-        data = sync((group.store_path / MANIFEST).get())
-    checksums: dict[int, str] = {}
-    for line in () if data is None else data.to_bytes().splitlines():
-        try:
-            chunk = parse_json(line, _Line)
-        except ValueError:
-            break
-        checksums[chunk["start"]] = chunk["sha256"]
-    return checksums
 
 
 def open_zarr(source: Any, *, kind: str = "log-probs") -> Source:

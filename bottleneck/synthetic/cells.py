@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing_extensions import TypedDict
 
 from ..core.checks import check_positive
 from ..core.files import sha256_json, write_json
-from ..core.json_file import Count, Magnitude, Size, parse_json
+from ..core.json_file import Count, Magnitude, Size, read_json
 from ..core.version import __version__
 from ..errors import ConfigurationError, OutputError, look_up
 from .dirichlet import DEFAULT_MEMORY, LARGEST_SIZE, DirichletBlocks, Targets
@@ -52,6 +49,13 @@ class Fitted(TypedDict):
     diverged: bool
     seconds: Magnitude
     reachable: _Reachable | None
+
+
+class _Saved(TypedDict):
+    """The file of a result."""
+
+    cell: dict[str, Any]
+    result: Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,27 +137,13 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
 
 def write(cell: Cell, result: Result, folder: Path) -> None:
     """Write a cell's result; raise `OutputError` when the disk is full or not writable."""
-    content = {"cell": cell.key(), "result": result, "version": __version__}
-    write_json(folder / f"{cell.name}.json", {**content, "sha256": sha256_json(content)})
+    write_json(folder / f"{cell.name}.json", {"cell": cell.key(), "result": result, "version": __version__})
 
 
-def read(cell: Cell, folder: Path, warn: Callable[[str], None]) -> Result | None:
-    """Return a saved result, or ``None`` if there is none or its file was changed, with a warning.
-
-    Raises:
-        OutputError: for a file that cannot be read.
-    """
+def read(cell: Cell, folder: Path) -> Result | None:
+    """Return a saved result, or ``None`` if there is none; `OutputError` for a file that is damaged."""
     path = folder / f"{cell.name}.json"
-    if not os.path.lexists(path):
-        return None
-    with suppress(ValueError):
-        try:
-            content = parse_json(path.read_bytes(), dict[str, Any])
-        except OSError as error:
-            raise OutputError(f"the cell {path} cannot be read: {error.strerror or error}") from error
-        digest = content.pop("sha256", None)
-        if digest == sha256_json(content) and content["cell"] == json.loads(json.dumps(cell.key())):
-            result: Result = content["result"]
-            return result
-    warn(f"{path} is damaged or was changed; its cell will be computed again")
-    return None
+    remedy = "remove it, and its cell will be computed again"
+    saved = read_json(path, _Saved, error=OutputError, remedy=remedy) if os.path.lexists(path) else {"result": None}
+    result: Result | None = saved["result"]
+    return result

@@ -139,7 +139,7 @@ def run_grid(
         BottleneckError: for a worker process that was killed.
     """
     make_folder(folder)
-    done = finished(cells, folder, progress)
+    done = finished(cells, folder)
     missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
     for cell in missing:
         check_memory(cell, max_memory=max_memory)
@@ -166,14 +166,14 @@ def run_grid(
     return [done[cell] for cell in cells]
 
 
-def finished(cells: Iterable[Cell], folder: Path, progress: Progress = SILENT) -> dict[Cell, Result]:
-    """Return the results in ``folder``; ``progress`` shows a warning for each file that was damaged or changed."""
-    return {cell: result for cell in cells if (result := read(cell, folder, progress.line)) is not None}
+def finished(cells: Iterable[Cell], folder: Path) -> dict[Cell, Result]:
+    """Return the results in ``folder``."""
+    return {cell: result for cell in cells if (result := read(cell, folder)) is not None}
 
 
 def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
     """Return a cell's result from ``folder``, or run the cell and write its result there."""
-    result = read(cell, folder, lambda text: None)
+    result = read(cell, folder)
     if result is None:
         result = run(cell, device=resolve_device(device), max_memory=max_memory)
         write(cell, result, make_folder(folder))

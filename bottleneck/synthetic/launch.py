@@ -49,7 +49,7 @@ def submit(
             Parameter("launcher", "slurm"), " needs the package submitit: pip install 'softmax-bottleneck[slurm]'"
         ) from error
     logs = make_folder(folder / "slurm")
-    done = finished(cells, folder, progress)
+    done = finished(cells, folder)
     missing = [cell for cell in dict.fromkeys(cells) if cell not in done]
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster="slurm")

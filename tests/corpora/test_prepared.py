@@ -6,6 +6,7 @@ import hashlib
 import io
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def test_text8_is_its_characters_in_three_pieces(small: Path, cache: Path) -> No
 
 
 def test_text8_from_the_network(small: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text8, "FILE", text8.FILE._replace(url=serve("/text8.zip", _zipped(TEXT, "text8"))))
+    url = serve("/text8.zip", _zipped(TEXT, "text8"))
+    monkeypatch.setitem(PREPARED, "text8", replace(PREPARED["text8"], url=url))
     get("text8")
     assert load("text8").split("test").size == 10
 
@@ -64,10 +66,10 @@ def test_what_is_not_text8(small: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     small.write_bytes(_zipped(TEXT[:-1], "more"))
     for sources, sentence in (
-        ([tmp_path / "nothing"], "is not a file or a folder"),
+        ([tmp_path / "nothing"], "cannot read .*nothing"),
         ([tmp_path / "empty"], "empty does not hold text8"),
         ([small, small], "text8 takes one source"),
-        ([small], "the member 'more' is not expected"),
+        ([small], "text8 does not hold text8, by size and SHA-256"),
     ):
         with pytest.raises(CorpusError, match=sentence):
             get("text8", sources=sources)
@@ -125,8 +127,7 @@ def shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_shards_one_after_the_other(shards: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
-    get("one-billion", sources=[shards], progress=lambda *step: seen.append(step))
+    get("one-billion", sources=[shards])
     corpus = load("one-billion")
     texts = {
         split: [
@@ -143,7 +144,6 @@ def test_the_shards_one_after_the_other(shards: Path) -> None:
         expected = [word if word in corpus.vocabulary.index else "<unk>" for word in words]
         assert corpus.vocabulary.decode(corpus.split(split)) == expected
     assert "<unk>" in corpus.vocabulary.decode(corpus.split("test"))
-    assert [step[1:] for step in seen] == [(number, 8) for number in range(1, 9)]
 
 
 def test_changed_shards_are_another_corpus(shards: Path) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gzip
-import io
 import json
 import re
-import tarfile
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softmax_bottleneck import corpora
 from softmax_bottleneck.core import tensor_file
-from softmax_bottleneck.corpora.archives import read_members
 from softmax_bottleneck.corpora.ids import read_ids
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.figures.demo_table import read as read_reports
@@ -145,25 +140,3 @@ def test_a_state_is_read_or_refused(edits: list[tuple[float, int, bytes]], tmp_p
     with suppress(*tensor_file.DAMAGE):
         tensors, about = tensor_file.read(file, key="state")
         assert about is None or (torch.equal(tensors["a"], torch.arange(6.0)) and about["step"] == 3)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(kind=st.sampled_from(["zip", "tar", "gz"]), edits=EDITS)
-def test_an_archive_is_read_or_refused(kind: str, edits: list[tuple[float, int, bytes]]) -> None:
-    with suppress(BottleneckError):
-        list(read_members(damaged(ARCHIVES[kind], edits), where="archive", largest=1000, total=100_000))
-
-
-def _archives() -> dict[str, bytes]:
-    text = b"a b c\n" * 20
-    packed, tarred = io.BytesIO(), io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("train.txt", text)
-    with tarfile.open(fileobj=tarred, mode="w") as tar:
-        info = tarfile.TarInfo("train.txt" * 20)
-        info.size = len(text)
-        tar.addfile(info, io.BytesIO(text))
-    return {"zip": packed.getvalue(), "tar": tarred.getvalue(), "gz": gzip.compress(tarred.getvalue())}
-
-
-ARCHIVES = _archives()

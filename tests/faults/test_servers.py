@@ -1,8 +1,7 @@
-"""Web servers that refuse, break off, hang, drip, redirect in circles or answer nonsense."""
+"""Web servers that refuse, break off, redirect in circles or answer nonsense."""
 
 from __future__ import annotations
 
-import gzip
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,38 +10,26 @@ from pathlib import Path
 import pytest
 
 from attacks import promise
-from softmax_bottleneck.corpora import download
-from softmax_bottleneck.sources import zarr_array
 
 FAULTS: dict[str, str] = {
     "403": "403",
     "404": "404|No group found|has no chunk|holds nan",
     "500": "500",
-    "cut": "not completed|ended after",
-    "hang": "no whole answer|timed out",
-    "drip": "no whole answer|sent only",
+    "cut": "not completed|IncompleteRead",
     "loop": "redirect",
     "nonsense": "400 Bad status line|nonsense",
     "closed": "disconnected|closed",
-    "endless": "more than",
-    "packed": "sends more than|unpacks to more than",
-    "page": "Expecting value|checksum do not match|divisor of the total size|is an HTML page",
+    "page": "Expecting value|checksum do not match|divisor of the total size|does not hold ptb",
 }
 """What the server does → what the sentence says."""
-PACKED = gzip.compress(bytes(1 << 24), 1)
 ONLY_HEADERS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
 @pytest.fixture
 def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serve the working directory: ``/FAULT/all/FILE`` with a fault, ``/FAULT/rows/FILE`` only rows with it."""
-    folder, ended = place("plain.zarr", "store.zarr"), threading.Event()
+    folder = place("plain.zarr", "store.zarr")
     monkeypatch.setenv("no_proxy", "*")
-    for module, name, value in (
-        (zarr_array, "SECONDS_A_REQUEST", 0.8), (zarr_array, "SECONDS_WITHOUT_A_BYTE", 0.4),
-        (zarr_array, "LARGEST_BODY", 1 << 20), (download, "_TIMEOUT", 0.4), (download, "_GRACE", 0.8),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, value)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -54,8 +41,6 @@ def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iter
             self.close_connection = True
             if fault == "nonsense":
                 self.wfile.write(b"\x1b[2Jnonsense\r\n\r\n")
-            elif fault == "hang":
-                ended.wait()
             elif fault != "closed":
                 self._answer(fault, body)
 
@@ -65,18 +50,8 @@ def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iter
             if fault == "loop":
                 self.send_header("Location", self.path)
             content = b"<html>" if fault == "page" else body or b"0" * 600
-            if fault == "packed":
-                self.send_header("Content-Encoding", "gzip")
-                content = PACKED
-            self.send_header("Content-Length", str(1 << 40 if fault == "endless" else len(content)))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            if fault == "drip":
-                for place in range(len(content)):
-                    if ended.wait(0.1):
-                        return
-                    self.wfile.write(content[place : place + 1])
-            while fault == "endless" and not ended.is_set():
-                self.wfile.write(bytes(1 << 16))
             self.wfile.write(content[: len(content) // 2 if fault == "cut" else None])
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -92,7 +67,6 @@ def address(place: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iter
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
-        ended.set()
         server.shutdown()
         thread.join()
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from softmax_bottleneck.cli.doctor import check
+from softmax_bottleneck.core import tensor_file
 from softmax_bottleneck.errors import RunError
 from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.language_models.checkpoint import copy_weights
@@ -142,7 +143,7 @@ def test_a_damaged_seal(data: bytes, run: Path) -> None:
 def test_weights_of_another_model(change: Callable[[dict[str, Any]], Any], message: str, run: Path) -> None:
     tensors = load_file(run / "model.safetensors")
     change(tensors)
-    save_file(tensors, run / "model.safetensors")
+    (run / "model.safetensors").write_bytes(tensor_file.pack(tensors, key="model"))
     _seal(run)
     with pytest.raises(RunError, match=rf"model\.safetensors does not fit its config\.json: {message}"):
         checkpoint.load(run)

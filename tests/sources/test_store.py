@@ -182,16 +182,10 @@ def _replace(old: bytes, new: bytes) -> Callable[[Path], None]:
     return replace
 
 
-def _pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
 ROWS = r"rows {} of the store .*s\.zarr are missing or damaged"
 ARRAY = r"an array of .*s\.zarr is missing or does not hold what was written"
 DAMAGE: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "a chunk is lost": ("log_probs/c/2/0", Path.unlink, ROWS.format("8 to 11")),
-    "a chunk is a pipe": ("log_probs/c/2/0", _pipe, ROWS.format("8 to 11")),
     "the first byte of a chunk": ("log_probs/c/0/0", _flip(0), ROWS.format("0 to 3")),
     "the checksum of a chunk": ("log_probs/c/4/0", _flip(-1), ROWS.format("16 to 17")),
     "a chunk is cut": ("log_probs/c/1/0", lambda file: file.write_bytes(file.read_bytes()[:-3]), ROWS.format("4 to 7")),
