@@ -91,7 +91,7 @@ def check(path: Path) -> str:
     from softmax_bottleneck.corpora.ids import is_ids, read_ids
     from softmax_bottleneck.errors import SourceError
     from softmax_bottleneck.language_models.checkpoint import is_run, load, read_state, state_files
-    from softmax_bottleneck.sources.kinds import is_zarr
+    from softmax_bottleneck.sources.kinds import sniff
     from softmax_bottleneck.sources.store import StoreSource, open_zarr
 
     if is_run(path):
@@ -99,7 +99,8 @@ def check(path: Path) -> str:
             read_state(file)
         run = load(path)
         return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"
-    if is_zarr(str(path)) and isinstance(source := open_zarr(str(path)), StoreSource):
+    is_zarr = path.suffix == ".zarr" or sniff(path) == "zarr"
+    if is_zarr and isinstance(source := open_zarr(str(path)), StoreSource):
         chunks = sum(1 for _ in source.blocks())
         return f"a complete store: {source.shape[0]:,} × {source.shape[1]:,}; {chunks} chunks match their checksums"
     if is_ids(path):

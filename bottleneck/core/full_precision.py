@@ -60,10 +60,9 @@ def evaluating(module: nn.Module, *, writes: bool = False) -> Iterator[None]:
         raise SourceError(f"the parameter {lazy[0]} of {type(module).__name__} has no numbers yet: run the module once")
     device = next((tensor.device for tensor in tensors.values() if tensor.device.type != "meta"), "cpu")
     with alone(), forked_random(device):
-        modes = [(part, part.training) for part in module.modules()]
-        rwkv: list[tuple[Any, bool]] = [
-            (part, part.layers_are_rescaled) for part, _ in modes if type(part).__name__ == "RwkvModel"
-        ]
+        parts: list[Any] = [*module.modules()]
+        modes = [(part, part.training) for part in parts]
+        rwkv = [(part, part.layers_are_rescaled) for part in parts if type(part).__name__ == "RwkvModel"]
         versions = {name: tensor._version for name, tensor in tensors.items() if not tensor.is_inference()}
         try:
             module.eval()

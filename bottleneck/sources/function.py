@@ -183,8 +183,4 @@ def _alike(texts: list[Any]) -> Iterator[NDArray[np.int64]]:
         yield np.stack([ids for ids, _ in group])
 
 
-KIND = Kind(
-    what="a function",
-    matches=lambda source: callable(source) or isinstance(source, Adapter),
-    open=from_function,
-)
+KIND = Kind(what="a function", open=from_function)

@@ -246,5 +246,5 @@ def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -
     return ""
 
 
-KIND = Kind(what="hidden states in files", matches=lambda source: False, open=open_states)
+KIND = Kind(what="hidden states in files", open=open_states)
 """Chosen by the option ``head``, because hidden states look like any matrix."""

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import singledispatch
 from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack
@@ -23,21 +24,17 @@ from ..hugging_face.folder import check_merged, is_hub_id, is_hugging_face
 from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
+from ..spectrum.blocks import is_array
 from . import function, hidden_states, matrix, ngram, partial, top_k
+from .array_files import NOT_READ, READERS
 from .opening import Kind, is_url
 from .partial import PartialSource
 
 logger = logging.getLogger(__name__)
 
+_FILE = re.compile(r".+?(?P<suffix>\.\w+)(:[^:]+)?", re.DOTALL)
+"""FILE or FILE:NAME."""
 _LABELLED = re.compile(r"(?P<label>[^=/]+)=(?P<source>.+)", re.DOTALL)
-
-
-def is_zarr(source: Any) -> bool:
-    """Return whether a source is an object of Zarr, a URL, or a folder of a Zarr array or group."""
-    if not isinstance(source, str):
-        return type(source).__module__.startswith("zarr.")
-    path = Path(source)
-    return is_url(source) or path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zarray"))
 
 
 def _open_zarr(source: Any, *, kind: str = "log-probs") -> Source:
@@ -46,40 +43,77 @@ def _open_zarr(source: Any, *, kind: str = "log-probs") -> Source:
     return open_zarr(source, kind=kind)
 
 
-def _is_saved(source: Any) -> bool:
-    if not isinstance(source, str):
-        return False
-    path = Path(source)
-    return is_hugging_face(path) or gguf.find(path) is not None or (not path.exists() and is_hub_id(source))
-
-
 KINDS: dict[str, Kind] = {
-    "source": Kind(
-        what="an opened source", matches=lambda source: isinstance(source, Source), open=lambda source: source
-    ),
-    "zarr": Kind(what="a Zarr array or store", matches=is_zarr, open=_open_zarr),
+    "source": Kind(what="an opened source", open=lambda source: source),
+    "zarr": Kind(what="a Zarr array or store", open=_open_zarr),
     "ngram": ngram.KIND,
     "kld": partial.KLD,
     "json lines": top_k.JSON_LINES,
     "distillation set": top_k.PARQUET,
     "array file": matrix.FILE,
-    "run": Kind(
-        what="a run",
-        matches=lambda source: isinstance(source, Run) or (isinstance(source, str) and is_run(Path(source))),
-        open=RunOnText,
-    ),
-    "hugging-face": Kind(what="a Hugging Face model", matches=_is_saved, open=open_saved),
-    "loaded model": Kind(
-        what="a loaded Hugging Face model",
-        matches=lambda source: isinstance(source, nn.Module) and hasattr(source, "get_output_embeddings"),
-        open=open_loaded,
-    ),
-    "head": Kind(what="an output layer", matches=lambda source: isinstance(source, Head | nn.Linear), open=GivenStates),
+    "run": Kind(what="a run", open=RunOnText),
+    "hugging-face": Kind(what="a Hugging Face model", open=open_saved),
+    "loaded model": Kind(what="a loaded Hugging Face model", open=open_loaded),
+    "head": Kind(what="an output layer", open=GivenStates),
     "array": matrix.ARRAY,
     "function": function.KIND,
     "blocks": matrix.BLOCKS,
 }
-"""Kinds in the order in which they are tried. Kinds that other packages register as entry points are tried last."""
+"""The kinds of this package. Other packages register further ones as entry points."""
+SUFFIXES = {
+    **dict.fromkeys((*READERS, *NOT_READ), "array file"),
+    ".zarr": "zarr",
+    ".kld": "kld",
+    ".jsonl": "json lines",
+    gguf.SUFFIX: "hugging-face",
+}
+"""Suffix → kind of a file or folder."""
+
+
+@singledispatch
+def _kind(source: Any) -> str | None:
+    """Return the key in `KINDS` of an object, or of a path or name as a string; ``None`` for any other."""
+    if type(source).__module__.startswith("zarr."):
+        return "zarr"
+    if is_array(source):
+        return "array"
+    if callable(source) or isinstance(source, function.Adapter):
+        return "function"
+    return "blocks" if isinstance(source, Iterable) and not isinstance(source, bytes | Mapping) else None
+
+
+for _type, _key in {Source: "source", Run: "run", Head: "head", nn.Linear: "head"}.items():
+    _kind.register(_type, lambda source, key=_key: key)
+
+
+@_kind.register
+def _(source: nn.Module) -> str:
+    return "loaded model" if hasattr(source, "get_output_embeddings") else "function"
+
+
+@_kind.register
+def _(source: str) -> str | None:
+    if ngram.NAME.fullmatch(source):
+        return "ngram"
+    match = _FILE.fullmatch(source)
+    key = match and SUFFIXES.get(match["suffix"].lower())
+    if is_url(source):
+        if key not in (None, "zarr"):
+            raise SourceError(f"{source} is not a Zarr array or store, all that is read at a URL: download the file")
+        return "zarr"
+    if key == "array file" and top_k.has_columns(source):
+        return "distillation set"
+    path = Path(source)
+    return key or sniff(path) or ("hugging-face" if not path.exists() and is_hub_id(source) else None)
+
+
+def sniff(folder: Path) -> str | None:
+    """Return the key in `KINDS` of a folder, by the files in it; ``None`` for any other."""
+    if any((folder / name).exists() for name in ("zarr.json", ".zarray")):
+        return "zarr"
+    if is_run(folder):
+        return "run"
+    return "hugging-face" if is_hugging_face(folder) or gguf.find(folder) else None
 
 
 def find(source: Any) -> Kind:
@@ -95,9 +129,8 @@ def find(source: Any) -> Kind:
     if is_several(source):
         raise SourceError("several sources at once are measured by rank alone: give one of them")
     try:
-        for kind in KINDS.values():
-            if kind.matches(source):
-                return kind
+        if key := _kind(source):
+            return KINDS[key]
     except OSError as error:  # such as a text in place of a name
         raise SourceError(f"{str(source)[:80]!r} cannot be opened: {error.strerror}") from error
     for name in plugins.names("sources"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -19,10 +18,10 @@ from ..core.progress import SILENT, Progress
 from ..errors import MatrixError, Parameter, SourceError
 from ..language_models.source import UNKNOWN, Block, Cost, Source
 from ..spectrum import Inspection, Precision, precision
-from ..spectrum.blocks import as_array, check_dense, check_shape, checked, is_array, native_dtype
+from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
-from .array_files import NOT_READ, READERS, numbers_of, read_array
+from .array_files import numbers_of, read_array
 from .file_rows import check_strides
 from .opening import Kind
 from .spool import Spool
@@ -37,7 +36,6 @@ FIRST_ROWS, PEAK = 64, 0.9
 token has nearly all of it, its logit may be 0 by a shift."""
 READ_AGAIN = 1 << 24
 """Most entries of a matrix that is read again for a better message."""
-_FILE = re.compile(rf"(.+({'|'.join(map(re.escape, (*READERS, *NOT_READ)))}))(:[^:]+)?", re.IGNORECASE | re.DOTALL)
 
 
 @final
@@ -291,12 +289,10 @@ def _other_logarithms(rows: NDArray[Any], *, most: float = 1.0) -> str:
 
 FILE = Kind(
     what="a file of a matrix",
-    matches=lambda source: isinstance(source, str) and _FILE.fullmatch(source) is not None,
     open=open_matrix,
 )
-ARRAY = Kind(what="an array", matches=is_array, open=of_array)
+ARRAY = Kind(what="an array", open=of_array)
 BLOCKS = Kind(
     what="blocks of rows",
-    matches=lambda source: isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping),
     open=from_blocks,
 )

@@ -18,7 +18,7 @@ from ..language_models.source import Block, Source
 from ..spectrum import Precision, precision
 from .opening import Kind
 
-_NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
+NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
 
 
 @final
@@ -35,7 +35,7 @@ class NGramSource(Source):
     """
 
     def __init__(self, name: str, *, data: Any = None, split: str = "test") -> None:
-        match = _NAME.fullmatch(name)
+        match = NAME.fullmatch(name)
         assert match is not None, "find() gives only such names"
         corpus = corpora.load(match["corpus"])
         text = corpus if data is None else corpora.read_data(data, vocabulary=corpus.vocabulary, split=split)
@@ -69,8 +69,4 @@ class NGramSource(Source):
             yield Block(rows.start, self._model.log_prob(self._past[rows.start : rows.stop]))
 
 
-KIND = Kind(
-    what="an n-gram model",
-    matches=lambda source: isinstance(source, str) and _NAME.fullmatch(source) is not None,
-    open=NGramSource,
-)
+KIND = Kind(what="an n-gram model", open=NGramSource)

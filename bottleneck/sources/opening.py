@@ -20,8 +20,8 @@ class Kind:
 
     what: str
     """Description with its article, such as ``"a run folder"``."""
-    matches: Callable[[Any], bool]
-    """Return whether an object, or a path or name as a string, is of this kind; called in the registry's order."""
+    matches: Callable[[Any], bool] = lambda source: False
+    """For a kind of another package: whether an object, or a path or name as a string, is of it."""
     open: Callable[..., Source]
     """Open a source. Parameters with the name of an option of `Opening` receive that option; others need a default.
     ``hugging_face`` receives all options of `HuggingFaceOptions`."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MatrixError, SourceError
-from ..language_models.llama_cpp import KldFile, is_kld
+from ..language_models.llama_cpp import KldFile
 from ..language_models.source import UNKNOWN, Source
 from ..spectrum import Precision
 from .opening import Kind
@@ -136,4 +136,4 @@ class KldSource(PartialSource):
             yield part
 
 
-KLD = Kind(what="llama.cpp's file of log-probabilities", matches=is_kld, open=KldSource)
+KLD = Kind(what="llama.cpp's file of log-probabilities", open=KldSource)

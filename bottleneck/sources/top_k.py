@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..core.files import DAMAGE, exists, open_file
+from ..core.files import DAMAGE, open_file
 from ..corpora.batches import IGNORED
 from ..errors import Parameter, SourceError, first_line
 from ..language_models.llama_cpp import MOST_TOKENS
@@ -339,18 +339,18 @@ def _columns(path: str) -> Sequence[str]:
     return ids[0], values[0]
 
 
-def _has_columns(source: Any) -> bool:
-    if not isinstance(source, str) or not source.lower().endswith(".parquet"):
+def has_columns(path: str) -> bool:
+    """Return whether a file is a distillation set: whether its columns hold lists."""
+    if not path.lower().endswith(".parquet"):
         return False
     try:
-        return bool(_columns(source))
+        return bool(_columns(path))
     except (ImportError, OSError, ValueError):  # the reader of matrices says why
         return False
 
 
 JSON_LINES = Kind(
     what="a file of a server's answers",
-    matches=lambda source: isinstance(source, str) and source.endswith(".jsonl") and exists(Path(source)),
     open=_json_lines,
 )
-PARQUET = Kind(what="a distillation set", matches=_has_columns, open=_parquet)
+PARQUET = Kind(what="a distillation set", open=_parquet)

@@ -394,7 +394,7 @@ def _answer(token: str, value: Any) -> str:
         (_answer("5", 0.5), "holds 0.5, and the logarithm of a probability is at most 0"),
         (_answer("5", math.inf), "holds inf"),
         (_answer("5", math.nan), "holds no log-probability"),
-        ("[" * 100_000, "line 1: its lists and objects are nested more than 100 deep"),
+        ("[" * 100_000, "line 1: its lists and objects are nested too deeply"),
         ('{"completion_probabilities": [{"id": 5, "top_probs": []}]}', "ask with post_sampling_probs false"),
     ],
 )
