@@ -291,5 +291,6 @@ def report_of(
         embedding_size=report.embedding_size,
         kind=report.source.get("kind"),
         distinct=report.eps.distinct,
+        assumed=report.eps.assumed,
     )
     return replace(report, verdict=said.sentence, next=said.next)

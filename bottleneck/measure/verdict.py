@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..spectrum import RankEstimate
 
 BEYOND = "a larger d or another output layer; first 'bottleneck need'"
+DRAW = "'bottleneck spectrum' draws the singular values about the tolerance"
 MISSING = (
     "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
 )
@@ -30,6 +31,7 @@ def verdict(
     embedding_size: int | None,
     kind: str | None,
     distinct: tuple[int, int] | None = None,
+    assumed: bool = True,
 ) -> Verdict:
     """Return whether an output layer is at its bound, from a determinate rank where there is one.
 
@@ -41,6 +43,7 @@ def verdict(
         embedding_size: d, if it is known.
         kind: kind of the source.
         distinct: number of different rows and columns, if some are repeated.
+        assumed: whether the precision of the numbers was inferred from them.
     """
     (T, full), d = shape, embedding_size
     rank, limit, name = raw, bound["raw"], "rank"
@@ -52,12 +55,12 @@ def verdict(
     if limit is not None and rank.value == limit and (rank.determinate or (rank.at_least and rank.low == limit)):
         return Verdict(f"at its bound: the output layer allows {name} {most}", BEYOND)
     if not rank.determinate:
-        return _open(rank, name, most, d)
+        return _open(rank, name, most, d, assumed=assumed)
     if not rank.value:
         return Verdict("every entry is zero", "")
     if limit is None:
         of = f"{rank.value:,} of {min(T, full):,}"
-        return _without_bound(rank.value, of, shape, distinct or shape, of_a_model=kind != "matrix")
+        return _without_bound(rank.value, of, shape, distinct or shape, d, of_a_model=kind != "matrix")
     if limit >= T:
         return Verdict(
             f"too few contexts: {T:,} show no {name} above {T:,}, and the output layer allows {most}",
@@ -71,7 +74,7 @@ def verdict(
         )
     return Verdict(
         f"below its bound: {name} {rank.value:,} of at most {most}; {MISSING}",
-        "'bottleneck spectrum' draws the singular values about the tolerance",
+        DRAW,
     )
 
 
@@ -80,7 +83,7 @@ def _formula(bound: int, d: int | None) -> str:
     return "" if d is None or not 0 <= bound - d <= 2 else " = d" + (f" + {bound - d}" if bound > d else "")
 
 
-def _open(rank: RankEstimate, name: str, most: str, d: int | None) -> Verdict:
+def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: bool) -> Verdict:
     """Return the verdict of an indeterminate rank: why, and what would settle it."""
     allowed = f", and the output layer allows {most}" if most else ""
     if rank.at_least:
@@ -93,7 +96,7 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None) -> Verdict:
         )
     interval = f"{rank.low:,}" if rank.low == rank.high else f"between {rank.low:,} and {rank.high:,}"
     if not rank.doubt:
-        doubt, settles = "it depends on the tolerance", "--eps says how precise the numbers are"
+        doubt, settles = "it depends on the tolerance", "--eps says how precise the numbers are" if assumed else DRAW
         if d is not None and rank.low > d + 2:
             beyond = f"beyond a softmax with d = {d:,}, which has at most rank {d + 2:,}"
             return Verdict(f"{beyond}: {name} {interval}, depending on the tolerance", "")
@@ -106,7 +109,7 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None) -> Verdict:
 
 
 def _without_bound(
-    value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int], *, of_a_model: bool
+    value: int, of: str, shape: tuple[int, int], distinct: tuple[int, int], d: int | None, *, of_a_model: bool
 ) -> Verdict:
     """Return the verdict of a determinate rank where no bound is known, ``of`` the largest one."""
     (T, M), rows = shape, "contexts" if of_a_model else "rows"
@@ -117,6 +120,9 @@ def _without_bound(
             f"{'too few different contexts: ' if too_few else ''}rank {of}, as many as there are different {repeated}",
             f"measure more than {M:,} different contexts" if too_few else "",
         )
+    if d is not None and d + 2 < min(shape) and value < M - 1:
+        softmax = f"softmax with d = {d:,}, which has at most rank {d + 2:,}: rank {of}"
+        return Verdict(f"beyond a {softmax}" if value > d + 2 else f"no more than a {softmax}", "")
     if not of_a_model:
         return Verdict(f"{'full' if value == min(shape) else 'below full'} rank: {of}", "")
     if value == M - 1 < T:
