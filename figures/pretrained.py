@@ -97,6 +97,8 @@ def smollm2_and_mos(ax: Axes, data: pd.DataFrame) -> None:
     the tolerance that ranks are counted at, with the band that leaves them open; the dotted line is NumPy's.
     """
     draw_scree(ax, data)
+    ax.set_xscale("linear")  # a logarithmic index leaves a sliver to what follows the bound
+    ax.set_xlim(0, 1.02 * data["index"].max())
     own = data[data["model"] == "softmax"].iloc[0]
     ax.axhline(own["numpy"], color="0.45", linestyle=":", linewidth=0.9, zorder=1)
     ax.plot(own["counted"], own["numpy"], "o", color="0.3", zorder=4)
