@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.results.plotting.spectra import NOTE, draw_scree
 from softmax_bottleneck.results.tables import interval_text
 from softmax_bottleneck.spectrum import EPS, Limits
-from softmax_bottleneck.spectrum.rules import tolerance
 
 from .base import cell, figure, stacked, table
 from .results import Results
@@ -84,7 +83,7 @@ def curves(results: Results) -> pd.DataFrame:
         for saved in results.of("rank", key):
             spectrum, report = results.spectra[key], saved.content
             limits = Limits(report["rank"]["tolerance"], None, report["bound"]["raw"], None)
-            strict = tolerance(1.0, spectrum.shape, EPS["float32"], "numpy")
+            strict = max(spectrum.shape) * EPS["float32"]
             rows = spectrum.curves(model, limits).query("part == 'raw'")
             frames.append(rows.assign(numpy=strict, counted=(rows["normalized"] > strict).sum()))
     return stacked(frames)

@@ -183,13 +183,6 @@ RANK: Mapping[str, Option] = {
         COMPUTE,
         metavar="METHOD",
     ),
-    "rule": Option(
-        "press",
-        "Rule that decides which singular values count: those above the tolerance of Press et al. or of NumPy, or "
-        "those before the largest gap.",
-        COMPUTE,
-        ("press", "numpy", "gap"),
-    ),
     "eps": Option(
         None,
         "Relative roundoff of the matrix entries, a number or a type such as bfloat16.  [default: recorded with the "

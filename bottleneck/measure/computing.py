@@ -49,7 +49,6 @@ class RankOptions(Opening, total=False):
     """The options of `rank`."""
 
     method: Annotated[str, RANK["method"]]
-    rule: Annotated[str, RANK["rule"]]
     eps: Annotated[str | float | None, RANK["eps"]]
     max_memory: Annotated[int | str | None, Option(None, "Bytes for the decomposition.")]
     inf: Annotated[str, RANK["inf"]]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sources import Difference, FiniteColumns, Source
-from ..spectrum import EPS, Precision, Rounding, Spectrum, effective_rank, judge
+from ..spectrum import Precision, Spectrum, effective_rank, find_noise, judge
 from ..spectrum.judge import UNSEEN
-from ..spectrum.noise import COARSER, COLUMNS, LARGEST, ROWS, different, noise_floor
+from ..spectrum.noise import COLUMNS, LARGEST, ROWS
 from .comparison import DifferenceRank
 from .computing import SpectrumSettings, compute_spectrum
 
@@ -61,7 +61,7 @@ class ObservedDifference:
         doubt = next(filter(None, (source.entry_warning() for source in self._sources)), "")
         rank = judge(spectrum, eps, norm=norm, rank_warning=doubt if spectrum.values.any() else "").centered
         most = min(each for each in (T, M - 1, matrix.bound.centered) if each is not None)
-        nothing_seen = eps.rounding is not None and math.isinf(eps.rounding.step)
+        nothing_seen = eps.noise is not None and math.isinf(eps.noise.deviation)
         rank = replace(rank, low=0 if nothing_seen else rank.low, high=max(rank.value, min(rank.high, most)))
         held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual)
         return DifferenceRank(rank, most, held, spectrum.method)
@@ -78,22 +78,15 @@ class ObservedDifference:
         norms = [
             max(n, (each.size or 0.0) * size) for n, each in zip(np.sqrt(self._squares), self._precisions, strict=True)
         ]
-        norm = sum(n * each.value / eps.value for n, each in zip(norms, self._precisions, strict=True))
+        norm = float(sum(n * each.value / eps.value for n, each in zip(norms, self._precisions, strict=True)))
         inferred = any(each.assumed for each in self._precisions) and bool(spectrum.values.any())
         eps = Precision(eps.value, eps.dtype, inferred)
         if not inferred:
             return eps, norm
         both = np.concatenate(self._sample, 1)
         sample = both[0] - both[1]
-        unchanged = np.ptp(sample, 1) <= COARSER * min(eps.value, EPS["float32"]) * norm / size
-        if unchanged.mean() > 0.5:
-            return replace(eps, rounding=Rounding(math.inf, float(unchanged.mean()), None)), None
-        sample = sample[different(sample)][:, different(sample.T)]
-        scale = size * math.sqrt(np.mean(sample**2))
-        floor = noise_floor(sample, largest=max(LARGEST, 2 * UNSEEN * norm / scale))
-        if floor is None:
-            return eps, norm
-        step = math.sqrt(12) * floor.deviation
-        step = math.inf if step > np.quantile(both.std(1), COHERENT) else step
-        rounding = Rounding(step, 1.0, None) if step > COARSER * eps.value * norm / size else None
-        return replace(eps, rounding=rounding, noise=floor.deviation), None
+        largest = max(LARGEST, 2 * UNSEEN * norm / (size * math.sqrt(np.mean(sample**2))))
+        noise = find_noise(sample, eps=eps.value, size=norm / size, largest=largest)
+        if noise and noise.step > np.quantile(both.std(1), COHERENT):
+            noise = replace(noise, deviation=math.inf, is_coarse=True)
+        return replace(eps, noise=noise), norm if noise is None else None

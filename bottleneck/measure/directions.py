@@ -159,9 +159,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
         centered,
         numerical_rank(values, shape=shape, eps="float32"),
         # Subtracting the mean keeps the roundoff of the raw squares, so values below it cannot be resolved.
-        numerical_rank(
-            centered, shape=shape, eps="float32", floor=tolerance(values[0], shape, EPS["float32"], "press")
-        ),
+        numerical_rank(centered, shape=shape, eps="float32", floor=tolerance(values[0], shape, EPS["float32"])),
         cosine,
         zeros,
         spectrum.frobenius_relative_error,

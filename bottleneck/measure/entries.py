@@ -80,8 +80,7 @@ def _blocks(rows: Source, *, noise: bool) -> Iterator[tuple[Matrix, Mask, Matrix
             yield part.log_probs, part.seen, part.error
         return
     eps = rows.precision
-    inferred = np.sqrt(12) * (eps.noise or 0.0) if eps.rounding is None else eps.rounding.step
-    inferred = inferred if noise else 0.0
+    inferred = eps.noise.step if noise and eps.noise else 0.0
     for block in rows.blocks():
         values = block.log_probs.astype(np.float64)
         seen = np.isfinite(values) & (values > np.where(np.isfinite(values), values, np.inf).min(1, keepdims=True))

@@ -98,7 +98,7 @@ def estimate_hidden_size(spectrum: Spectrum, *, eps: float | Precision) -> Hidde
             f"rank is {rank}"
         )
     directions = min(size, *(known.distinct or spectrum.shape))
-    if (known.rounding or known.noise) and not rank.determinate and SHOWN * (best + 1) > directions:
+    if known.noise and not rank.determinate and SHOWN * (best + 1) > directions:
         raise MatrixError(
             f"{best + 1:,} of {directions:,} directions stand above what may be noise, and too few are left to tell: "
             "measure more contexts and tokens"

@@ -332,12 +332,11 @@ class _Rows:
 
 def looks_rounded(eps: Precision, what: str = "the numbers") -> str:
     """Return a sentence on a rounding that is coarser than the type of the numbers, or ''."""
-    rounding = eps.rounding
-    if rounding is None or rounding.dtype == eps.dtype:
+    if eps.coarse is None:
         return ""
-    if math.isinf(rounding.step):
+    if math.isinf(eps.coarse.step):
         return f"{what} of a row differ by their roundoff at most: the KL of the unrounded numbers cannot be told"
-    return f"{what} look rounded in steps of about {rounding.step:.2g}: the KL of the unrounded numbers may differ"
+    return f"{what} look rounded in steps of about {eps.coarse.step:.2g}: the KL of the unrounded numbers may differ"
 
 
 def _shape(blocks: Blocks) -> tuple[int, int]:

@@ -14,8 +14,9 @@ from ..core.progress import Progress
 from ..errors import MatrixError
 from ..results.quantity import Quantity
 from ..sources import MatrixSource, PartialSource
-from ..spectrum import EPS, Precision, RankEstimate, Rounding, numerical_rank
+from ..spectrum import EPS, Noise, Precision, RankEstimate, numerical_rank
 from ..spectrum.judge import DROP
+from ..spectrum.rules import NOISE_FACTOR
 from .computing import SpectrumSettings, compute_spectrum
 from .report import RankReport, report_of
 from .verdict import Verdict
@@ -72,7 +73,7 @@ def full_block(source: PartialSource, progress: Progress) -> tuple[NDArray[np.fl
     return log_probs, float(np.linalg.norm(errors))
 
 
-def partial_rank(source: PartialSource, eps: Precision, rule: str, how: SpectrumSettings) -> RankReport:
+def partial_rank(source: PartialSource, eps: Precision, how: SpectrumSettings) -> RankReport:
     r"""Return what a full block proves of the ranks: each is at least the number of σ_i above :math:`\|E\|_F`.
 
     Errors E of the entries change no singular value by more than their norm (Weyl), and row-centring within the block
@@ -84,8 +85,8 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
     matrix = MatrixSource(log_probs, kind="matrix", path=str(source.description["path"]))
     matrix.prepare()
     spectrum, why = compute_spectrum(matrix, eps.value, how)
-    grid = Rounding(source.step, 1.0, None)
-    noise, visible = grid.noise(spectrum.shape), matrix.precision.noise_norm(spectrum.shape)
+    grid = Noise(source.step / math.sqrt(12), is_coarse=True)
+    noise, visible = (each.noise_norm(spectrum.shape) for each in (replace(eps, noise=grid), matrix.precision))
     size = max(LOGITS, float(np.linalg.norm(log_probs)) / math.sqrt(log_probs.size))
     hidden = EPS["bfloat16"] * size / math.sqrt(12) * sum(map(math.sqrt, spectrum.shape))
 
@@ -94,9 +95,7 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
             spectrum.centered,
             shape=spectrum.shape,
             eps=eps.value,
-            rule=rule,
-            floor=max(error, spectrum.centered_error),
-            noise=noise,
+            floor=max(error, spectrum.centered_error, NOISE_FACTOR * noise),
             residual=spectrum.residual,
         )
 
@@ -107,7 +106,7 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         proved = above(max(noise, visible, hidden))
     T, M = source.shape
     high = min(T, M - 1)
-    rank = replace(proved, low=proved.value, high=high, determinate=False, at_least=True, doubt=source.doubt)
+    rank = replace(proved, low=proved.value, high=high, at_least=True, doubt=source.doubt)
     rows, columns = spectrum.shape
     values = {
         "contexts": rows,
@@ -130,9 +129,8 @@ def partial_rank(source: PartialSource, eps: Precision, rule: str, how: Spectrum
         rank,
         said=_verdict(rank, values),
         source=source.description,
-        eps=replace(eps, rounding=grid),
-        rule=rule,
-        rank_by_rule={rule: rank.value},
+        eps=replace(eps, noise=grid),
+        rank_by_rule={"press": rank.value},
         bound=asdict(source.bound),
         embedding_size=None,
         method_why=why,

@@ -19,7 +19,7 @@ from ..core.machine import peak_memory_bytes
 from ..core.options import OPENING, RANK, Opening, takes
 from ..core.parallel import ALONE
 from ..core.progress import reporting
-from ..errors import ConfigurationError, look_up
+from ..errors import ConfigurationError
 from ..hugging_face import HuggingFaceOnText
 from ..results.quantity import DETAIL, Quantity
 from ..sources import (
@@ -32,7 +32,7 @@ from ..sources import (
     open_sources,
     with_own_tokens,
 )
-from ..spectrum import RULES, Precision, RankEstimate, judge, precision
+from ..spectrum import Precision, RankEstimate, Spectrum, counts_by_rule, judge, precision
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, SpectrumSettings, compute_spectrum
@@ -71,7 +71,6 @@ def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReport
 
             * ``method``: ``"dense"``, ``"gram"``, ``"tsqr"``, ``"sketch"`` or ``"factored"``; ``"auto"`` takes
               ``"factored"`` if the head has thin factors, otherwise a method that fits in memory.
-            * ``rule``: ``"press"`` (the papers' choice), ``"numpy"`` or ``"gap"``.
             * ``eps``: relative roundoff of the entries, a type's name or a number; by default recorded or inferred.
             * ``max_memory``: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free
               memory.
@@ -128,7 +127,7 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
     check_positive(width=how.width)
     opened = opening()
     if isinstance(opened, PartialSource):
-        report = partial_rank(opened, asked or precision("float32"), settings["rule"], how)
+        report = partial_rank(opened, asked or precision("float32"), how)
     else:
         report = _whole_rank(opened, asked, settings, how)
         if is_checkpoint:
@@ -154,9 +153,8 @@ def _whole_rank(
     if spectrum.method == "factored":  # no logits were rounded
         recorded, eps = matrix.precision, replace(eps, size=matrix.precision.size)
     warning = matrix.rank_warning(max(eps.value, recorded.value))
-    ranks = {rule: judge(spectrum, eps, rule=rule, recorded=recorded, rank_warning=warning) for rule in RULES}
-    raw, centered = look_up("rule", settings["rule"], ranks)
-    more = _unjudged(matrix, asked)
+    raw, centered = judge(spectrum, eps, recorded=recorded, rank_warning=warning)
+    more = _rounding(matrix.precision, asked, spectrum)
     if how.processes.count == 1:
         more += _head_analysis(opened)
     if not has_float64(device := resolve_device(how.device)):
@@ -170,8 +168,7 @@ def _whole_rank(
         _within_bound(centered, matrix.bound.centered),
         source=matrix.description,
         eps=eps,
-        rule=settings["rule"],
-        rank_by_rule={rule: int(each) for rule, (each, _) in ranks.items()},
+        rank_by_rule=counts_by_rule(spectrum.values, spectrum.shape, eps.value, raw),
         bound=asdict(matrix.bound),
         embedding_size=matrix.embedding_size,
         method_why=why,
@@ -184,7 +181,7 @@ def _within_bound(rank: RankEstimate, bound: int | None) -> RankEstimate:
     if bound is None or rank.value <= bound or not rank.determinate:
         return rank
     doubt = f"algebra allows {bound:,} at most, so the numbers are less precise than eps says"
-    return replace(rank, low=min(rank.low, bound), determinate=False, doubt=doubt)
+    return replace(rank, low=min(rank.low, bound), doubt=doubt)
 
 
 def _asked(eps: str | float | None) -> Precision | None:
@@ -198,14 +195,23 @@ def _asked(eps: str | float | None) -> Precision | None:
     return asked
 
 
-def _unjudged(source: Source, asked: Precision | None) -> list[Quantity]:
-    """Return the rounding that was detected but not used, because eps was given."""
-    rounding = source.precision.rounding
-    if asked is None or rounding is None:
+def _rounding(found: Precision, asked: Precision | None, spectrum: Spectrum) -> list[Quantity]:
+    """Return the rounding that the entries show, whether or not the ranks are judged by it."""
+    if found.coarse is None:
         return []
-    text = f"{rounding}; the ranks are not judged by it, because eps was given"
-    step = None if math.isinf(rounding.step) else rounding.step
-    return [Quantity("rounding_seen", {**asdict(rounding), "step": step}, "rounding", DETAIL, text)]
+    size = math.hypot(*spectrum.centered, spectrum.residual) / math.sqrt(math.prod(spectrum.shape))
+    text = found.coarse.sentence(size)
+    if asked is None:
+        return [Quantity("", None, "rounding", DETAIL, text)]
+    return [
+        Quantity(
+            "noise_seen",
+            found.to_dict()["noise"],
+            "rounding",
+            DETAIL,
+            f"{text}; the ranks are not judged by it, because eps was given",
+        )
+    ]
 
 
 def _head_analysis(source: Source) -> list[Quantity]:

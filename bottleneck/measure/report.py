@@ -86,14 +86,12 @@ class RankReport(Result, kind="rank"):
     """Name of the spectrum method."""
     method_why: str = ""
     """Why this method was chosen."""
-    rule: str
-    """``"press"``, ``"numpy"`` or ``"gap"``."""
     rank: RankEstimate
     """Rank of log P."""
     rank_centered: RankEstimate
     """Rank of the row-centred log P: the least rank of logits with these probabilities (Yang et al. 2018, prop. 1)."""
     rank_by_rule: Mapping[str, Count]
-    """Rank of log P by every rule."""
+    """Rank of log P by Press's rule, and what NumPy's tolerance and the largest gap would count."""
     effective_rank: Mapping[str, Count | None]
     """For each ε the number of directions that hold all but a share ε of Σσ²; ``None`` if a sketch cannot tell."""
     entropy_rank: Magnitude | None
@@ -182,9 +180,7 @@ class RankReport(Result, kind="rank"):
         yield Quantity("", None, "by rule", DETAIL, by_rule)
         yield from self.more
         yield Quantity("eps", eps, "eps", DETAIL, kind)
-        if eps.rounding:
-            yield Quantity("", None, "rounding", DETAIL, str(eps.rounding))
-        if eps.noise:
+        if eps.noise and eps.noise.deviation:
             yield Quantity("", None, "noise floor", DETAIL, self._noise_floor())
         yield Quantity("", None, "method", DETAIL, method)
         yield Quantity("", None, "certificate", DETAIL, check)
@@ -243,9 +239,7 @@ class RankReport(Result, kind="rank"):
 def _answer(rank: RankEstimate) -> str:
     if rank.determinate:
         return f"{rank}, determinate"
-    return (
-        str(rank) if rank.at_least else f"{rank}, indeterminate" if rank.high else "unknown: the precision is too low"
-    )
+    return str(rank) if rank.at_least else f"{rank}, indeterminate"
 
 
 def _evidence(rank: RankEstimate) -> str:

@@ -90,22 +90,17 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: b
         doubt = rank.doubt or "a sketch gives only this lower bound"
         settles = "a larger width or the method tsqr settles it"
         return Verdict(f"open: the {name} is at least {rank.low:,}{allowed}; {doubt}", settles)
-    if not rank.high:
-        return Verdict(
-            f"open: the precision is too low to determine a {name}{allowed}", "measure in float32 or float64"
-        )
-    interval = f"{rank.low:,}" if rank.low == rank.high else f"between {rank.low:,} and {rank.high:,}"
     if not rank.doubt:
         doubt, settles = "it depends on the tolerance", "--eps says how precise the numbers are" if assumed else DRAW
         if d is not None and rank.low > d + 2:
             beyond = f"beyond a softmax with d = {d:,}, which has at most rank {d + 2:,}"
-            return Verdict(f"{beyond}: {name} {interval}, depending on the tolerance", "")
+            return Verdict(f"{beyond}: {name} {rank}, depending on the tolerance", "")
     else:
         doubt, settles = (
             rank.doubt,
             "log_softmax of logits in float32 or float64 settles it, or --eps if none was rounded",
         )
-    return Verdict(f"open: the {name} is {interval}{allowed}; {doubt}", settles)
+    return Verdict(f"open: the {name} is {rank}{allowed}; {doubt}", settles)
 
 
 def _without_bound(

@@ -16,17 +16,17 @@ from .host import Host
 from .inspection import Inspection
 from .judge import Judgement, judge
 from .measures import effective_rank, entropy_rank, stable_rank
-from .noise import NoiseFloor, Rounding, noise_floor
-from .precision import EPS, Precision, precision
-from .rules import RULES, RankEstimate, entry_roundoff, numerical_rank, tolerance
+from .noise import find_noise
+from .precision import EPS, Noise, Precision, precision
+from .rules import RankEstimate, counts_by_rule, entry_roundoff, numerical_rank, tolerance
 from .sketch import RangeFinder
 from .tsqr import TSQR
 from .values import Limits, Spectrum
 
 __all__ = [
-    "EPS", "METHODS", "RULES", "TSQR", "Accelerator", "Arithmetic", "Choice", "Dense", "Factored", "Gram", "Host",
-    "Inspection", "Judgement", "Limits", "NoiseFloor", "Precision", "RangeFinder", "RankEstimate", "Rounding",
-    "SavedSpectrum", "Spectrum", "SpectrumMethod", "WideGram", "arithmetic_for", "build", "choose", "effective_rank",
-    "entropy_rank", "entry_roundoff", "judge", "load_spectrum", "measure", "noise_floor", "numerical_rank",
+    "EPS", "METHODS", "TSQR", "Accelerator", "Arithmetic", "Choice", "Dense", "Factored", "Gram", "Host",
+    "Inspection", "Judgement", "Limits", "Noise", "Precision", "RangeFinder", "RankEstimate", "SavedSpectrum",
+    "Spectrum", "SpectrumMethod", "WideGram", "arithmetic_for", "build", "choose", "counts_by_rule", "effective_rank",
+    "entropy_rank", "entry_roundoff", "find_noise", "judge", "load_spectrum", "measure", "numerical_rank",
     "precision", "save_spectrum", "singular_values", "stable_rank", "tolerance",
 ]  # fmt: skip

@@ -68,7 +68,7 @@ def _reasons(shape: tuple[int, int], eps: float, factor_columns: int) -> list[tu
     T, M = shape
     small = T * M <= SMALL
     enough = f"accurate enough for entries with a roundoff of {eps:.3g}"
-    resolved = tolerance(1.0, shape, eps, "press") / MARGIN >= RESOLUTION
+    resolved = tolerance(1.0, shape, eps) / MARGIN >= RESOLUTION
     return [
         ("factored", f"the head's factors have {factor_columns:,} columns" if factor_columns else ""),
         ("dense", "the matrix is small" if small else ""),
@@ -203,7 +203,7 @@ def check_resolution(method: str, *, shape: tuple[int, int], eps: float) -> None
     """
     if method == "auto":
         return
-    resolution, limit = find(method).resolution, tolerance(1.0, shape, eps, "press") / MARGIN
+    resolution, limit = find(method).resolution, tolerance(1.0, shape, eps) / MARGIN
     if resolution > max(limit, EPS["float64"]):
         raise MatrixError(
             f"the {method} method resolves σ/σ_1 down to {resolution:.1e}, but the tolerance asked for is "

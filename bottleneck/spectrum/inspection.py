@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from .blocks import WHOLE, native_dtype
-from .noise import COLUMNS, ROWS, Rounding, different, find_rounding
-from .precision import EPS, Precision, precision
+from .noise import COLUMNS, ROWS, different, find_noise
+from .precision import EPS, Noise, Precision, precision
 from .replaced import MASK, Replaced
 from .rules import MARGIN, tolerance
 
@@ -143,17 +143,13 @@ class Inspection:
     def precision(self) -> Precision:
         """The inferred precision of the entries; `MatrixError` if the largest is subnormal and has lost digits."""
         stored, sample = self.stored, self._unmasked
-        rounding, floor = find_rounding(sample, eps=stored.value) if sample.size else (None, None)
-        deviation = None if floor is None else floor.deviation
+        noise = find_noise(sample, eps=stored.value) if sample.size else None
         if sample.size and (sample == np.rint(sample)).all():
             if self._language and np.unique(sample).size >= FEWEST:
-                rounding = Rounding(max(1.0, rounding.step if rounding else 0.0), 1.0, "whole numbers")
+                noise = Noise(max(1 / math.sqrt(12), noise.deviation if noise else 0.0), is_coarse=True)
             elif not self._normalizable:  # counts are exact
-                rounding, deviation = None, 0.0
-        if stored.dtype not in ("float64", "float32"):
-            step = stored.value * float(np.sqrt(np.mean(sample**2)))  # of the entries themselves
-            rounding = Rounding(step, 1.0, stored.dtype) if self._normalizable else None
-        return replace(stored, rounding=rounding, noise=deviation)
+                noise = Noise(0.0, is_coarse=False)
+        return replace(stored, noise=noise)
 
     @cached_property
     def _unmasked(self) -> NDArray[np.float64]:
@@ -201,7 +197,7 @@ class Inspection:
         """
         rows = np.concatenate(self._row_energies)
         columns = np.where(self.masked, 0.0, self._column_energies)
-        limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps, "press")
+        limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps)
         for name, energies in (("row", rows), ("column", columns)):
             order = np.argsort(energies)
             energy_of_smallest = np.cumsum(energies[order])  # by the smallest ones

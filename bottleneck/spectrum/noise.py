@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 
-from ..core.json_file import Magnitude
 from .lapack import svd
+from .precision import EPS, Noise
 
 Rows = NDArray[np.float64]
 
@@ -34,58 +32,10 @@ LOOSE = 1.3
 """The same ratio to an estimate of that value from above, beyond which the residual cannot count as noise."""
 STEPS, BLOCK = 12, 6
 """Iterations and vectors that find the largest singular value to about a percent."""
-BITS = {"bfloat16": 9.5, "float16": 12.5, "sums of narrower numbers": 18.0, "float32": 25.5}
-"""Most bits between a row's spread and the step of a rounding to each type: its own bits, its sign, and one half. A
-mean of eight passes in bfloat16 has 13, float32 logits with spread 20 around −60 have 22."""
 
 
-@dataclass(frozen=True)
-class Rounding:
-    """A rounding, coarser than the type that holds the entries, that they still show."""
-
-    step: Annotated[Magnitude, BeforeValidator(lambda step: math.inf if step is None else step)]
-    """Distance of neighbouring numbers whose rounding makes noise of this size; infinite where nothing of a row is left
-    but one number, which is null in JSON."""
-    share: Magnitude
-    """Share of the sampled rows that show it."""
-    dtype: str | None
-    """The widest type that rounds as coarsely; ``None`` where no type can be told."""
-
-    def noise(self, shape: tuple[int, int]) -> float:
-        r"""Return the expected spectral norm of the rounding errors of a T × M matrix.
-
-        Errors are uniform in ±δ/2 with standard deviation δ/√12, and a random matrix of n × M such entries has norm
-        :math:`(\sqrt n + \sqrt M) δ / \sqrt{12}` (Davidson and Szarek 2001, theorem II.13), n the rounded rows.
-        """
-        T, M = shape
-        return self.step / math.sqrt(12) * (math.sqrt(self.share * T) + math.sqrt(M))
-
-    def __str__(self) -> str:
-        """Return one sentence for people."""
-        if math.isinf(self.step):
-            return (
-                "the numbers of a row differ by their roundoff at most: what was rounded away cannot be told (seen in "
-                f"{100 * self.share:.3g} % of the sampled rows)"
-            )
-        coarse = f" to {self.dtype}" if self.dtype else ""
-        coarse += " before normalization" if self.dtype in BITS else ""
-        return f"the numbers were rounded{coarse}, or as coarsely: in steps of about {self.step:.2g}"
-
-
-@dataclass(frozen=True)
-class NoiseFloor:
-    """Noise behind the directions of a sample."""
-
-    deviation: float
-    """Standard deviation of independent entries whose spectral norm is that of the noise."""
-    directions: int
-    """Number of directions above the noise; the means of the rows and columns do not count."""
-    resolved: bool = True
-    """Whether it is the noise of the entries, or the roundoff of this decomposition, below which there may be less."""
-
-
-def noise_floor(sample: Rows, *, largest: float = LARGEST) -> NoiseFloor | None:
-    r"""Return the floor of noise that a sample of a matrix shows, or ``None`` if its singular values decay to the end.
+def find_noise(sample: Rows, *, eps: float, size: float | None = None, largest: float = LARGEST) -> Noise | None:
+    r"""Return the noise that a sample of a matrix shows, or ``None`` if its singular values decay to the end.
 
     Rounding errors are nearly independent, and independent errors of symmetric distribution are as likely with any
     other signs. So the residual behind r directions is noise where its largest singular value is that of the same
@@ -93,21 +43,46 @@ def noise_floor(sample: Rows, *, largest: float = LARGEST) -> NoiseFloor | None:
     and Dobriban 2020, *Selecting the number of components in PCA via random signflips*, arXiv 2012.02985). Errors of
     any size in each row, column and entry keep their size in this comparison, so scales, shifts and biases hide
     nothing. The residual has lost r dimensions of its rows and of its columns, which the norms of Marchenko and Pastur
-    (1967) account for. The floor is behind the fewest such directions.
+    (1967) account for. The noise is behind the fewest such directions; copies share their errors and count once.
 
     Args:
-        sample: (n, m), finite, without copies of rows or columns, whose errors are copies too.
+        sample: (n, m), finite.
+        eps: roundoff of the type that holds the entries.
+        size: root mean square of the numbers that were rounded; by default that of the sample.
         largest: largest noise, relative to the entries.
 
     Example:
         >>> rng = np.random.default_rng(0)
         >>> signal = rng.standard_normal((200, 5)) @ rng.standard_normal((5, 100))
-        >>> noise_floor(np.round(signal, 1)).directions
-        5
+        >>> find_noise(np.round(signal, 1), eps=2.0**-52)
+        Noise(deviation=0.029, is_coarse=True)
     """
+    exponent = math.frexp(float(np.abs(sample).max()))[1]
+    sample = np.ldexp(sample, -exponent)
+    sizes = np.abs(sample).max(1) if size is None else math.ldexp(size, -exponent)
+    constant = np.ptp(sample, axis=1) <= COARSER * min(eps, EPS["float32"]) * sizes
+    if sample.shape[1] > 1 and 2 * constant.sum() > len(sample):
+        return Noise(math.inf, is_coarse=True)
+    floor = _floor(sample[different(sample)][:, different(sample.T)], largest)
+    if floor is None:
+        return None
+    least = COARSER * eps * (float(np.sqrt(np.mean(sample**2))) if size is None else math.ldexp(size, -exponent))
+    is_coarse = floor.is_resolved and bool(math.sqrt(12) * floor.deviation > least)
+    return Noise(math.ldexp(floor.deviation, exponent), is_coarse)
+
+
+class _Floor(NamedTuple):
+    deviation: float
+    directions: int
+    """Number of directions above the noise; the means of the rows and columns do not count."""
+    is_resolved: bool
+    """Whether it is the noise of the entries, or the roundoff of this decomposition, below which there may be less."""
+
+
+def _floor(sample: Rows, largest: float) -> _Floor | None:
     if sample.shape[1] > FIRST and len(sample) > FIRST:
         some = np.linspace(0, sample.shape[1] - 1, FIRST).astype(int)
-        first = noise_floor(sample[: 2 * FIRST, some], largest=largest)
+        first = _floor(sample[: 2 * FIRST, some], largest)
         if first is not None and first.directions < FIRST // 2:
             return first
     if min(sample.shape) <= FEWEST + 1:
@@ -153,8 +128,8 @@ def noise_floor(sample: Rows, *, largest: float = LARGEST) -> NoiseFloor | None:
     if values[low] > most_noise[low]:  # a direction of a few entries, whose signs are any
         low = places[bisected(found, len(places) - 1)]
     if values[low] <= arithmetic:
-        return NoiseFloor(float(arithmetic / norms[0]), low, resolved=False)
-    return NoiseFloor(float(values[low] / norms[low]), low) if values[low] <= most_noise[low] else None
+        return _Floor(float(arithmetic / norms[0]), low, is_resolved=False)
+    return _Floor(float(values[low] / norms[low]), low, is_resolved=True) if values[low] <= most_noise[low] else None
 
 
 def _norms_behind(vectors: Rows, values: Rows) -> Rows:
@@ -169,32 +144,6 @@ def _largest_value(matrix: Rows, random: np.random.Generator) -> float:
     for _ in range(STEPS):
         vectors = np.linalg.qr(matrix.T @ (matrix @ vectors))[0]
     return float(np.linalg.norm(matrix @ vectors, 2))
-
-
-def find_rounding(sample: Rows, *, eps: float) -> tuple[Rounding | None, NoiseFloor | None]:
-    """Return the rounding that a sample of rows shows, if it is coarser than its type, and the floor of noise.
-
-    Args:
-        sample: (n, m) finite entries, of the type that holds them widened to float64.
-        eps: roundoff of that type.
-    """
-    sample = np.ldexp(sample, -(exponent := math.frexp(float(np.abs(sample).max()))[1]))
-    largest = np.abs(sample).max(1)
-    constant = np.ptp(sample, axis=1) <= 16 * eps * largest
-    if sample.shape[1] > 1 and 2 * constant.sum() > len(sample):
-        return Rounding(math.inf, float(constant.mean()), None), None
-    varied = sample[different(sample)][:, different(sample.T)]  # copies share their errors
-    floor = noise_floor(varied)
-    if floor is None:
-        return None, None
-    scaled = replace(floor, deviation=math.ldexp(floor.deviation, exponent))
-    step = math.sqrt(12) * floor.deviation
-    if not floor.resolved or step <= COARSER * eps * float(np.sqrt(np.mean(sample**2))):
-        return None, scaled
-    spread = np.median(np.quantile(sample, 0.95, axis=1) - np.quantile(sample, 0.05, axis=1))
-    bits = math.log2(max(float(spread), step) / step)
-    dtype = next((name for name, most in BITS.items() if bits <= most), None)
-    return Rounding(math.ldexp(step, exponent), 1.0, dtype), scaled
 
 
 def different(rows: Rows) -> NDArray[np.bool_]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from ..core.json_file import Magnitude, Size, check_schema
 from ..errors import ConfigurationError
-from .noise import Rounding
 
 EPS: dict[str, float] = {
     "float64": 2.0**-52,
@@ -23,6 +24,34 @@ EPS: dict[str, float] = {
 
 
 @dataclass(frozen=True)
+class Noise:
+    """Independent errors that stand behind the directions of a matrix."""
+
+    deviation: Annotated[Magnitude, BeforeValidator(lambda deviation: math.inf if deviation is None else deviation)]
+    """Standard deviation of independent entries whose spectral norm is that of the noise; infinite, which is null in
+    JSON, where nothing of a row is left but one number."""
+    is_coarse: bool
+    """Whether it is coarser than the type that holds the entries, as that of an earlier rounding is."""
+
+    @property
+    def step(self) -> float:
+        """Distance of neighbouring numbers whose rounding makes this noise: errors uniform in ±δ/2 have δ/√12."""
+        return math.sqrt(12) * self.deviation
+
+    def sentence(self, size: float) -> str:
+        """Return one sentence for people on coarse noise of numbers with a root mean square of ``size``.
+
+        A type with roundoff ε rounds numbers of that size in steps of about 0.7 ε times it: half of it or all of it.
+        """
+        if math.isinf(self.deviation):
+            return "the numbers of a row differ by their roundoff at most: what was rounded away cannot be told"
+        types = ("float32", "float16", "bfloat16")
+        name = next((name for name in types if EPS[name] * size / 4 < self.step < 2 * EPS[name] * size), None)
+        to = f"to {name} before normalization, or as coarsely" if name else "coarsely"
+        return f"the numbers were rounded {to}: in steps of about {self.step:.2g}"
+
+
+@dataclass(frozen=True)
 class Precision:
     """The roundoff of the least precise step that computed a matrix's entries."""
 
@@ -32,32 +61,34 @@ class Precision:
     """The floating-point type of this eps; ``None`` for a number that the user gave."""
     assumed: bool
     """Whether it was inferred from the entries, because none was recorded."""
-    rounding: Rounding | None = None
-    """A coarser rounding that the entries still show."""
     size: float | None = None
     """Root mean square of the numbers that were rounded, if these are not the entries but the logits before their
     normalization."""
     distinct: tuple[Size, Size] | None = None
     """Number of different rows and of different columns, if some are repeated: roundoff fills no more directions."""
-    noise: Magnitude | None = None
-    """Standard deviation of the noise that the entries show behind their directions, whatever its size."""
+    noise: Noise | None = None
+    """The noise that the entries show behind their directions, whatever its size."""
+
+    @property
+    def coarse(self) -> Noise | None:
+        """The noise, if it is coarser than the type."""
+        return self.noise if self.noise and self.noise.is_coarse else None
 
     def noise_norm(self, shape: tuple[int, int]) -> float:
-        """Return the spectral norm of the noise that the entries of a T × M matrix show; 0 where they show none.
+        r"""Return the expected spectral norm of the noise of a T × M matrix; 0 if the entries show none.
 
-        Copies of rows and columns copy their noise.
+        A random matrix of T × M entries with standard deviation s has norm :math:`s (\sqrt T + \sqrt M)` (Davidson and
+        Szarek 2001, theorem II.13). Copies of rows and columns copy their noise.
         """
-        T, M = shape
-        rounding = 0.0 if self.rounding is None else self.rounding.noise(shape)
-        rows, columns = self.distinct or shape
-        return max(rounding, (self.noise or 0.0) * (math.sqrt(T * M / columns) + math.sqrt(M * T / rows)))
+        (T, M), (rows, columns) = shape, self.distinct or shape
+        return self.noise.deviation * (math.sqrt(T * M / columns) + math.sqrt(M * T / rows)) if self.noise else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; fields beyond eps, type and ``assumed`` only if they are set."""
         defaults = {field.name: field.default for field in fields(self)}
         values = {key: value for key, value in asdict(self).items() if value != defaults[key]}
-        if self.rounding and math.isinf(self.rounding.step):
-            values["rounding"]["step"] = None
+        if self.noise and math.isinf(self.noise.deviation):
+            values["noise"]["deviation"] = None
         return values
 
     @classmethod

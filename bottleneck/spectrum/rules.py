@@ -1,29 +1,34 @@
-"""Numerical rank from singular values: three rules, and a margin around the tolerance."""
+"""Numerical rank from singular values: an interval, and the evidence for it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Number
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_positive, typed
 from ..core.json_file import Count, Magnitude
-from ..errors import ConfigurationError, MatrixError
+from ..errors import MatrixError
 from .measures import descending
-from .precision import precision
-
-Rule = Literal["press", "numpy", "gap"]
-RULES: tuple[str, ...] = get_args(Rule)
+from .precision import EPS, precision
 
 MARGIN = 10.0
 """A rank is determinate if tolerances that are larger and smaller by this factor give the same rank."""
-
 NOISE_FACTOR = 2.0
 """Factor by which the norm of rounding noise may exceed its expected value: the step is known to a factor of two."""
+
+
+class Interval(NamedTuple):
+    """The ranks that a matrix may have."""
+
+    low: int
+    high: int
+    why: str = ""
+    """Why they are several, or a condition that begins with "if"; empty where the tolerance alone decides."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,11 +38,9 @@ class RankEstimate:
     value: Count
     """Number of singular values above the tolerance; ``low`` if no more is proved."""
     low: Count
-    """The rank at ten times the tolerance."""
+    """The least rank that the matrix may have: without a further doubt, the rank at ten times the tolerance."""
     high: Count
-    """The rank at a tenth of the tolerance."""
-    determinate: bool
-    """Whether ``low`` and ``high`` agree, and a singular value of this matrix can exceed the tolerance at all."""
+    """The largest rank that it may have: without a further doubt, the rank at a tenth of the tolerance."""
     tolerance: Magnitude
     """Value that a singular value must exceed to count."""
     sigma_1: Magnitude
@@ -51,7 +54,18 @@ class RankEstimate:
     at_least: bool = False
     """Whether only "rank ≥ low" is proved, because the residual of a sketch is too large."""
     doubt: str = ""
-    """Sentence with a further reason why the rank is indeterminate, a condition that begins with "if", or ""."""
+    """Why the rank is open, beyond the choice of the tolerance; a condition that begins with "if"; or ""."""
+
+    @property
+    def determinate(self) -> bool:
+        """Whether the matrix can have one rank only."""
+        return self.low == self.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        values = asdict(self)
+        ends = {name: values.pop(name) for name in ("value", "low", "high")}
+        return {**ends, "determinate": self.determinate, **values}
 
     def __int__(self) -> int:
         """Return the rank."""
@@ -83,33 +97,18 @@ class RankEstimate:
         return f"between {self.low:,} and {self.high:,}"
 
 
-def tolerance(sigma_1: float, shape: tuple[int, int], eps: float, rule: str) -> float:
-    r"""Return the tolerance below which a singular value is roundoff.
-
-    * ``press``: :math:`\tfrac12 \sqrt{T + M + 1}\, σ_1 ε`, the expected roundoff error (Press et al., Numerical
-      Recipes, 3rd ed., §2.6); the papers' choice.
-    * ``numpy``: :math:`\max(T, M)\, σ_1 ε`, the default of `numpy.linalg.matrix_rank`.
-    * ``gap``: the tolerance of ``press``, within whose margin the rule looks for the largest gap.
+def tolerance(sigma_1: float, shape: tuple[int, int], eps: float) -> float:
+    r"""Return Press's tolerance :math:`\tfrac12 \sqrt{T + M + 1}\, σ_1 ε`, the expected roundoff of a singular value.
 
     Args:
         sigma_1: the largest singular value.
         shape: (T, M).
         eps: relative roundoff, in (0, 1).
-        rule: one of the three rules.
 
-    Raises:
-        ConfigurationError: for another rule.
-
-    Example:
-        >>> round(tolerance(1.0, (82430, 10000), 2.0**-23, "numpy") / tolerance(1.0, (82430, 10000), 2.0**-23, "press"))
-        542
+    References:
+        Press et al., Numerical Recipes, 3rd ed., §2.6; the papers' choice.
     """
-    if rule not in RULES:
-        raise ConfigurationError(f"unknown rule {rule!r}; known rules are {', '.join(RULES)}")
-    T, M = shape
-    if rule == "numpy":
-        return max(T, M) * sigma_1 * eps
-    return 0.5 * math.sqrt(T + M + 1) * sigma_1 * eps
+    return 0.5 * math.sqrt(sum(shape) + 1) * sigma_1 * eps
 
 
 def entry_roundoff(norm: float, eps: float) -> float:
@@ -127,28 +126,21 @@ def numerical_rank(
     *,
     shape: tuple[int, int],
     eps: str | float,
-    rule: str = "press",
     floor: float = 0.0,
-    noise: float = 0.0,
     residual: float = 0.0,
 ) -> RankEstimate:
-    """Count the singular values above roundoff.
+    """Count the singular values above Press's tolerance.
 
     Args:
         singular_values: (min(T, M),) or fewer, in any order, not negative; missing ones count as zero.
         shape: (T, M) of the matrix.
         eps: relative roundoff of the least precise step that computed the matrix, a type's name or a number.
-        rule: ``"press"``, ``"numpy"`` (see `tolerance`), or ``"gap"``, which takes the rank before the largest ratio of
-            neighbours among all ranks within the margin of Press's tolerance.
+        floor: least tolerance; for a row-centred matrix, the `entry_roundoff` of the raw matrix.
         residual: Frobenius norm of the part outside the values (`Spectrum.residual`): each singular value lies
             between σ and √(σ² + ρ²), and the rank holds for all such values.
-        floor: least tolerance; for a row-centred matrix, the `entry_roundoff` of the raw matrix.
-        noise: expected spectral norm of a coarser rounding (`Rounding.noise`); no tolerance is below `NOISE_FACTOR`
-            times it. If it exceeds a tenth of the tolerance, the noise may hide directions, and the interval of the
-            rank extends from ``low`` to min(T, M).
 
     Raises:
-        ConfigurationError: for an unknown rule or eps.
+        ConfigurationError: for an unknown eps.
         MatrixError: for values that cannot be the singular values of a matrix of this shape.
 
     Example:
@@ -156,52 +148,80 @@ def numerical_rank(
         2
     """
     check_positive(T=shape[0], M=shape[1])
-    values, size = descending(singular_values), min(shape)
-    if values.size > size:
-        raise MatrixError(f"a matrix of this shape has {size} singular values, not {values.size}")
-    values = np.pad(values, (0, size - values.size))
-    seen = np.size(singular_values) if residual else values.size
-    sigma_1 = float(values[0])
-    roundoff = precision(eps).value
-    at_most = np.hypot(values, residual) if residual else values
-    least = max(floor, NOISE_FACTOR * noise if math.isfinite(noise) else 0.0)
-    limit = max(tolerance(float(at_most[0]), shape, roundoff, rule), least)
-    low, value = count_above(values, limit * MARGIN), count_above(values, limit)
-    high = count_above(at_most, limit / MARGIN)
-    at_least = value < count_above(at_most, max(tolerance(sigma_1, shape, roundoff, rule), least))
-    if NOISE_FACTOR * noise > limit / MARGIN:
-        high = values.size
-    if rule == "gap" and not at_least:
-        value = _before_largest_gap(np.maximum(values, residual), low, high, least=limit / MARGIN)
-    sigma_r = float(values[value - 1]) if value else None
-    sigma_next = float(values[value]) if value < seen else None
-    resolves = tolerance(1.0, shape, roundoff, rule) < 1 or not at_most[0]
-    gap = sigma_r / sigma_next if sigma_r and sigma_next else math.inf
+    given, size = descending(singular_values), min(shape)
+    if given.size > size:
+        raise MatrixError(f"a matrix of this shape has {size} singular values, not {given.size}")
+    values, roundoff = np.pad(given, (0, size - given.size)), precision(eps).value
+    limit = max(tolerance(math.hypot(values[0], residual), shape, roundoff), floor)
+    found = press(values, limit, residual)
+    if tolerance(1.0, shape, roundoff) >= 1 and (values[0] or residual):
+        found = Interval(0, size, "the roundoff may be larger than every singular value")
+    return estimate(given, found, limit, size=size, residual=residual)
+
+
+def press(values: NDArray[np.float64], limit: float, residual: float = 0.0) -> Interval:
+    """Return the counts at `MARGIN` times the tolerance and at the same part of it, of all (min(T, M),) values."""
+    return Interval(count_above(values, limit * MARGIN), count_above(np.hypot(values, residual), limit / MARGIN))
+
+
+def estimate(
+    values: NDArray[np.float64], found: Interval, limit: float, *, size: int, residual: float = 0.0
+) -> RankEstimate:
+    """Return an interval with the evidence that the spectrum holds for it.
+
+    Args:
+        values: the singular values that are known, (n,), descending.
+        found: the ranks that the matrix may have.
+        limit: tolerance; it moves between σ_r and σ_{r+1} where the interval leaves out the count at the limit.
+        size: the largest rank.
+        residual: as for `numerical_rank`; above the limit it leaves only a lower bound.
+    """
+    low, high, why = found
+    at_least = bool(residual > limit) and low < size
+    value = low if at_least else min(max(count_above(values, limit), low), high)
+    padded = np.append(values, np.zeros(max(0, size + 1 - values.size)))
+    last, following = float(padded[value - 1]), float(padded[value])
+    if value and not last > limit >= following:
+        limit = math.sqrt(last) * math.sqrt(max(following, EPS["float32"] * last))
+    unseen = value >= (values.size if residual else size)
     return RankEstimate(
         value=value,
         low=low,
-        high=high,
-        determinate=low == high and resolves,
-        tolerance=limit,
-        sigma_1=sigma_1,
-        sigma_r=sigma_r,
-        sigma_next=sigma_next,
+        high=size if at_least else high,
+        tolerance=float(limit),
+        sigma_1=float(padded[0]),
+        sigma_r=last if value else None,
+        sigma_next=None if unseen else following,
+        gap=last / following if value and not unseen and following > last * EPS["float64"] ** 2 else None,
         at_least=at_least,
-        gap=gap if math.isfinite(gap) else None,
+        doubt=why if low < high or why.startswith("if ") else "",
     )
+
+
+def counts_by_rule(
+    values: NDArray[np.float64], shape: tuple[int, int], eps: float, rank: RankEstimate
+) -> dict[str, int]:
+    r"""Return the rank, and what other rules count.
+
+    NumPy's tolerance is :math:`\max(T, M)\, σ_1 ε` (the default of `numpy.linalg.matrix_rank`), at Penn Treebank's
+    shape 542 times Press's. The gap rule takes the rank before the largest ratio of neighbours within the interval.
+
+    Args:
+        values: singular values, descending.
+        shape: (T, M).
+        eps: relative roundoff.
+        rank: the rank by Press's rule.
+    """
+    low, high = max(rank.low, 1), min(rank.high, values.size)
+    before_gap = rank.value
+    if low < high:
+        # A matrix of full rank has no next value; the least value that roundoff could produce replaces it.
+        following = np.maximum(np.append(values, 0.0)[low : high + 1], rank.tolerance / MARGIN)
+        before_gap = low + int(np.argmax(values[low - 1 : high] / following))
+    sigma_1 = float(values[0]) if values.size else 0.0
+    return {"press": rank.value, "numpy": count_above(values, max(shape) * sigma_1 * eps), "gap": before_gap}
 
 
 def count_above(values: NDArray[np.float64], limit: float) -> int:
     """Return how many values exceed a limit."""
     return int(np.count_nonzero(values > limit))
-
-
-def _before_largest_gap(values: NDArray[np.float64], low: int, high: int, *, least: float) -> int:
-    low = max(low, 1)
-    if low >= high:
-        return high
-    # A matrix of full rank has no next value; the least value that roundoff could produce replaces it.
-    following = np.append(values, least)[low : high + 1]
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # 0 / 0 is not a gap
-        ratios = values[low - 1 : high] / following
-    return low + int(np.argmax(np.nan_to_num(ratios, posinf=np.inf)))

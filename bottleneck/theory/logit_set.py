@@ -147,7 +147,7 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
     # If all rows are constant, the centred matrix holds only the roundoff of their means.
     least = entry_roundoff(float(np.linalg.norm(A)), eps)
     raw_limit, limit = (
-        max(tolerance(values[0], A.shape, eps, "press"), least, SVD_ERROR * values[0]) for values in (raw, centered)
+        max(tolerance(values[0], A.shape, eps), least, SVD_ERROR * values[0]) for values in (raw, centered)
     )
     return MinimalRank(int((centered > limit).sum()), -means, int((raw > raw_limit).sum()), float(limit))
 

@@ -27,8 +27,8 @@ def _answer(**variables: str) -> list[str]:
     ("words", "expected"),
     [
         ("ra", "plain,rank"),
-        ("rank --rul", "plain,--rule"),
-        ("rank --rule pr", "plain,press"),
+        ("rank --wid", "plain,--width"),
+        ("rank --inf dr", "plain,drop-columns"),
         ("train --preset demo-s", "plain,demo-softmax"),
         ("bench heads --only mos,lms-p", "plain,mos,lms-plif"),
         ("rank x --data wiki", "plain,wikitext-2"),

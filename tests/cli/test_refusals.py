@@ -30,7 +30,6 @@ REFUSED = [
     ("rank m.npy --json one.npz --save-spectrum ./one.npz", 1, "one.npz: another result goes there; name another file"),
     ("rank", 2, "Missing argument"),
     ("rnk m.npy", 2, "did you mean 'rank'?"),
-    ("rank m.npy --rule y", 2, "'y' is not one of 'press', 'numpy', 'gap'"),
     ("rank m.npy --contexts many", 2, "'many' is not a valid whole number"),
     ("rank m.npy --max-memory lots", 2, "'lots' is not a size; write it as 8GiB"),
     ("rank m.npy --max-memory 5", 2, "5 bytes are too few: did you mean 5GiB?"),

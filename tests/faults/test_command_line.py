@@ -176,7 +176,7 @@ WORDS = st.one_of(
     st.sampled_from(
         [*sorted({*COMMANDS} - LONG), "m.npy", "text", "s.npz", "--json", "-", "--out", "x.png", "--kind", "matrix"]
     ),
-    st.sampled_from(["--contexts", "--method", "--rule", "--eps", "--data", "--split", "test", "3", "-1", "--dry-run"]),
+    st.sampled_from(["--contexts", "--method", "--eps", "--data", "--split", "test", "3", "-1", "--dry-run"]),
     st.text(max_size=12),
 )
 

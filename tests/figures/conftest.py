@@ -34,7 +34,7 @@ def report(
         "report": {
             "contexts": 50, "vocab": SIZE, "embedding_size": 4, "bound": {"raw": 6, "centered": 5, "why": ""},
             "source": {"path": f"runs/{name}", "head": head or name.partition("-k")[0], "split": "test"},
-            "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram", "rule": "press",
+            "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram",
             "rank": determinate, "rank_centered": wide, "rank_by_rule": {"press": rank}, "effective_rank": {"1e-3": 2},
             "entropy_rank": 3.0, "stable_rank": 2.0, "certificate": {"frobenius_relative_error": 1e-12},
             "seconds": 1.0, "peak_memory_bytes": 1, "version": "0.1.0",

@@ -56,7 +56,7 @@ CASES = {
     "rank-dry-run": Case("rank logits.npy --kind logits --dry-run --json -"),
     "rank-extended": Case(f"rank softmax {TEXT} --extended 12,3 --json -"),
     "rank-hidden-size": Case(f"rank softmax {TEXT} --estimate-hidden-size --json -"),
-    "rank-tsqr": Case("rank logits.npy --kind logits --method tsqr --rule numpy --json -"),
+    "rank-tsqr": Case("rank logits.npy --kind logits --method tsqr --json -"),
     "rank-sketch": Case("rank logits.npy --kind logits --method sketch --width 12 --json -"),
     "rank-several": Case(f"rank softmax other=mos {TEXT} --json -"),
     "rank-table": Case(f"rank softmax other=mos {TEXT} --format csv", keys_only=True),

@@ -33,7 +33,7 @@ from softmax_bottleneck.integrations import TransformersCallback, model_statisti
 from softmax_bottleneck.training import PRESETS
 
 source: sb.Source = sb.open("runs/mos", contexts=5000, dtype="float64")
-report: sb.RankReport = sb.rank(source, rule="press", max_memory="1GiB", width=100, estimate_hidden_size=True)
+report: sb.RankReport = sb.rank(source, max_memory="1GiB", width=100, estimate_hidden_size=True)
 value: int = report.rank.value
 score: float = sb.perplexity("runs/mos", how="cache", settings={"window": 100}, split="valid").perplexity
 divergence: float = sb.kld("runs/mos", pairs=1000, seed=1, split="valid").kld

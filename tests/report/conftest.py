@@ -42,7 +42,6 @@ def save(
     head: str | None = None,
     path: str | None = None,
     bound: int | None = None,
-    rule: str = "press",
     error: float = 0.0,
     residual: float = 0.0,
     **source: Any,
@@ -52,14 +51,13 @@ def save(
     spectrum = Spectrum(values, centered, shape, "gram", 1e-13, residual=residual, error=error, centered_error=error)
     about = {"path": path or f"runs/{stem.name}", "kind": "run", "head": head, "corpus": "text", "split": "test"}
     eps = precision("float32")
-    ranks = judge(spectrum, eps, rule=rule)
+    ranks = judge(spectrum, eps)
     report = report_of(
         spectrum,
         *ranks,
         source={**about, **source},
         eps=eps,
-        rule=rule,
-        rank_by_rule={rule: int(ranks.raw)},
+        rank_by_rule={"press": int(ranks.raw)},
         bound={"raw": bound, "centered": bound and bound - 1, "why": "algebra"},
         embedding_size=24,
         seconds=1.5,

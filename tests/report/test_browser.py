@@ -134,11 +134,11 @@ def test_checkpoints_of_one_model(tmp_path: Path, visit: Open) -> None:
                         "Provenance and certificates"]  # fmt: skip
 
 
-def test_the_gap_rule_and_a_sketch(tmp_path: Path, visit: Open) -> None:
+def test_steps_and_a_sketch(tmp_path: Path, visit: Open) -> None:
     files = {
-        "gap": save(tmp_path / "one", STEPS, rule="gap"),
-        "gap ": save(tmp_path / "two", np.append(DECAYING[:40], np.zeros(M - 40)), rule="gap"),
-        "press": save(tmp_path / "sketch", DECAYING[:90], residual=0.5),
+        "steps": save(tmp_path / "one", STEPS),
+        "cut": save(tmp_path / "two", np.append(DECAYING[:40], np.zeros(M - 40))),
+        "sketch": save(tmp_path / "sketch", DECAYING[:90], residual=0.5),
     }
     page = visit(page_of(tmp_path, *files.values()))
     for factor in (1e-3, 1.0, 7.0, 1e4):

@@ -37,7 +37,7 @@ def test_gram_resolves_what_it_says(size: int) -> None:
 
 def test_gram_refuses_what_it_cannot_resolve() -> None:
     shape = (60, 39)
-    eps = RESOLUTION * MARGIN / tolerance(1.0, shape, 1.0, "press")
+    eps = RESOLUTION * MARGIN / tolerance(1.0, shape, 1.0)
     check_resolution("gram", shape=shape, eps=eps * 1.001)
     check_resolution("dense", shape=shape, eps=EPS)
     check_resolution("auto", shape=shape, eps=EPS)

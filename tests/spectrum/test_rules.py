@@ -11,80 +11,61 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softmax_bottleneck.errors import BottleneckError
-from softmax_bottleneck.spectrum import RULES, effective_rank, entropy_rank, numerical_rank, stable_rank, tolerance
+from softmax_bottleneck.spectrum import (
+    counts_by_rule,
+    effective_rank,
+    entropy_rank,
+    numerical_rank,
+    stable_rank,
+    tolerance,
+)
 
 FLOAT32 = float(np.finfo(np.float32).eps)
 
 
-def test_tolerances_by_formula() -> None:
-    assert tolerance(7.0, (30, 5), 1e-3, "press") == pytest.approx(0.5 * 6.0 * 7.0 * 1e-3, rel=1e-15)
-    assert tolerance(7.0, (30, 5), 1e-3, "numpy") == pytest.approx(30 * 7.0 * 1e-3, rel=1e-15)
-    assert tolerance(7.0, (5, 30), 1e-3, "numpy") == tolerance(7.0, (30, 5), 1e-3, "numpy")
-    assert tolerance(7.0, (30, 5), 1e-3, "gap") == tolerance(7.0, (30, 5), 1e-3, "press")
+def test_the_tolerance_by_formula() -> None:
+    assert tolerance(7.0, (30, 5), 1e-3) == pytest.approx(0.5 * 6.0 * 7.0 * 1e-3, rel=1e-15)
 
 
 def test_a_value_at_the_tolerance_is_not_counted() -> None:
-    limit = tolerance(1.0, (3, 3), 2.0**-10, "press")
+    limit = tolerance(1.0, (3, 3), 2.0**-10)
     assert int(numerical_rank([1.0, limit], shape=(3, 3), eps=2.0**-10)) == 1
     assert int(numerical_rank([1.0, np.nextafter(limit, 1)], shape=(3, 3), eps=2.0**-10)) == 2
 
 
 @pytest.mark.parametrize(
-    ("tail", "rank"),
+    ("tail", "counts"),
     [
-        ([15, 3, 1.5, 0.01], 4),  # 150 after the fourth
-        ([15, 0.3, 0.25, 0.01], 2),  # 50 after the second
-        ([15, 8, 0.9, 0.5], 5),  # 500 at the margin's far end
-        ([50, 25, 0.1, 0.01], 3),  # low == high: no other candidate
+        (
+            [15, 3, 1.5, 0.01],
+            (3, 2, 3),
+        ),  # 15 after the third, no value below a tenth of the tolerance counts as smaller
+        ([15, 0.3, 0.25, 0.01], (2, 2, 2)),
+        ([15, 8, 0.9, 0.5], (3, 2, 3)),
+        ([50, 25, 0.1, 0.01], (3, 3, 3)),  # low == high: no other candidate
     ],
 )
-def test_the_gap_rule_takes_the_widest_gap_within_the_margin(tail: list[float], rank: int) -> None:
-    # As above the tolerance is 2, and candidates are the ranks from that at 20 to that at 0.2.
+def test_other_rules_count_beside_press(tail: list[float], counts: tuple[int, int, int]) -> None:
+    """Press's tolerance at (7, 8) and ε = 0.01 is 2, NumPy's 8; the gap is between the ranks at 20 and at 0.2."""
     values = np.array([100, *tail, 0.001])
-    low, high = np.count_nonzero(values > 20), np.count_nonzero(values > 0.2)
-    ratios = {r: values[r - 1] / values[r] for r in range(low, high + 1)}
-    assert max(ratios, key=ratios.__getitem__) == rank
-    found = numerical_rank(values, shape=(7, 8), eps=0.01, rule="gap")
-    assert (found.value, found.low, found.high) == (rank, low, high)
-    assert found.gap == pytest.approx(ratios[rank])
-
-
-def test_the_gap_rule_where_even_the_largest_value_is_within_the_margin() -> None:
-    """Half precision and many rows: ten times the tolerance exceeds σ_1."""
-    found = numerical_rank([1.0, 0.9, 0.09, 0.07], shape=(4, 1000), eps="bfloat16", rule="gap")
-    assert (found.low, found.high) == (0, 4)
-    assert found.value == 2
-
-
-def test_the_gap_rule_sees_no_gap_after_the_last_value() -> None:
-    """At full rank there is no next value, and zero would be an infinite gap in its place."""
-    limit = 2.0
-    values = [100, 50, 40, 10 * limit * 1.1, limit / 9, limit / 10 * 1.05, limit / 10 * 1.01]
-    found = numerical_rank(values, shape=(7, 8), eps=0.01, rule="gap")
-    assert (found.low, found.high) == (4, 7)
-    assert found.value == 4
-    # Missing values are zeros, and those make a gap.
-    assert numerical_rank(values[:6], shape=(7, 8), eps=0.01, rule="gap").value == 6
+    rank = numerical_rank(values, shape=(7, 8), eps=0.01)
+    assert tuple(counts_by_rule(values, (7, 8), 0.01, rank).values()) == counts
 
 
 @given(
     values=st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=12),
     T=st.integers(12, 10_000),
     eps=st.sampled_from(["float64", "float32", "float16", "bfloat16"]),
-    rule=st.sampled_from(RULES),
 )
-def test_properties(values: list[float], T: int, eps: str, rule: str) -> None:
-    found = numerical_rank(values, shape=(T, 12), eps=eps, rule=rule)
+def test_properties(values: list[float], T: int, eps: str) -> None:
+    found = numerical_rank(values, shape=(T, 12), eps=eps)
     assert 0 <= found.low <= found.value <= found.high <= 12
-    if found.value or not any(values):  # otherwise the tolerance may exceed every singular value
-        assert found.determinate == (found.low == found.high)
-    assert found == numerical_rank(values[::-1], shape=(T, 12), eps=eps, rule=rule)
+    assert found.determinate == (found.low == found.high)
+    assert found == numerical_rank(values[::-1], shape=(T, 12), eps=eps)
     ordered = sorted(values + [0.0] * (12 - len(values)), reverse=True)
     assert found.sigma_r == (ordered[found.value - 1] if found.value else None)
     assert found.sigma_next == (ordered[found.value] if found.value < 12 else None)
-    if rule != "gap":
-        assert found.value == sum(value > found.tolerance for value in values)
-        assert found.value <= numerical_rank(values, shape=(T, 12), eps=eps).value
+    assert found.value == sum(value > found.tolerance for value in values)
 
 
 def test_of_what_a_sketch_did_not_see_nothing_is_said() -> None:
@@ -108,8 +89,8 @@ def test_a_rank_is_shown_on_one_short_line() -> None:
         ([0, 0], {"shape": (2, 9)}, (0, 0, 0, True, None, 0.0, None)),
         ([], {"shape": (2, 9)}, (0, 0, 0, True, None, 0.0, None)),
         ([1e10, 5e-324], {"shape": (2, 2), "eps": "float64"}, (1, 1, 1, True, 1e10, 5e-324, None)),
-        ([1.0, 0.5], {"shape": (82_429, 10_000), "eps": "float16", "rule": "numpy"}, (0, 0, 0, False)),
-        ([0.0], {"shape": (82_429, 10_000), "eps": "float16", "rule": "numpy"}, (0, 0, 0, True)),
+        ([1.0, 0.5], {"shape": (82_429, 10_000), "eps": "bfloat16"}, (0, 0, 10_000, False)),
+        ([0.0], {"shape": (82_429, 10_000), "eps": "bfloat16"}, (0, 0, 0, True)),
         ([1e-9], {"shape": (5, 3), "floor": 1.0}, (0, 0, 0, True)),  # constant rows, as far as one can know
     ],
 )
@@ -130,7 +111,6 @@ def test_an_estimate_in_full(values: list[float], options: dict[str, Any], expec
             for eps in ("float8", 0.0, 1.0, -1e-3, math.nan, math.inf, "")
         ),
         *(([1.0], {"eps": eps}, "eps must be a text or a number, not") for eps in (None, [1e-3])),
-        ([1.0], {"rule": "scipy"}, "unknown rule 'scipy'; known rules are press, numpy, gap"),
         *(([1, bad], {}, "finite and not negative") for bad in (math.nan, math.inf, -1e-9)),
         ([3, 2, 1], {"shape": (2, 5)}, "a matrix of this shape has 2 singular values, not 3"),
         ([[1.0]], {}, "singular values must be one-dimensional"),

@@ -132,5 +132,5 @@ def test_scattered_minus_infinity_is_no_rounding() -> None:
     for row in logits:
         row[rng.choice(60, 20, replace=False)] = -np.inf
     report = rank(logits, kind="logits", inf="drop-columns")
-    assert report.eps.rounding is None
+    assert report.eps.coarse is None
     assert report.rank.low <= 11 <= report.rank.high < 50
