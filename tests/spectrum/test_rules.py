@@ -36,10 +36,7 @@ def test_a_value_at_the_tolerance_is_not_counted() -> None:
 @pytest.mark.parametrize(
     ("tail", "counts"),
     [
-        (
-            [15, 3, 1.5, 0.01],
-            (3, 2, 3),
-        ),  # 15 after the third, no value below a tenth of the tolerance counts as smaller
+        ([15, 3, 1.5, 0.01], (3, 2, 4)),  # values below a tenth of the tolerance count as that
         ([15, 0.3, 0.25, 0.01], (2, 2, 2)),
         ([15, 8, 0.9, 0.5], (3, 2, 3)),
         ([50, 25, 0.1, 0.01], (3, 3, 3)),  # low == high: no other candidate
