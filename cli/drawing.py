@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import shorten, wrap
 from typing import TYPE_CHECKING
 
 import rich_click as click
@@ -201,6 +201,9 @@ def figures(
     echo(*lines)
 
 
+MEASURE = "measure them by bottleneck demo --family NAME, or eval RUN --json FILE"
+
+
 def _summary(chosen: Sequence[str], files: Sequence[Path], out: Path) -> list[object]:
     """Return what was drawn, what was not, and where, as a line each."""
     drawn = {file.stem for file in files}
@@ -215,13 +218,17 @@ def _summary(chosen: Sequence[str], files: Sequence[Path], out: Path) -> list[ob
 def _by_family(missing: Iterable[tuple[str, str]]) -> list[str]:
     """Return what is missing as one line for each family of presets, or for a figure whose text names no family."""
     lines: dict[str, list[str]] = {}
+    others: list[str] = []
     for name, text in missing:
-        for family in dict.fromkeys(re.findall(r"([\w-]+)/[\w-]+", text)):
+        is_measured = "measured of" in text  # of families; otherwise a command, which is printed whole
+        families = dict.fromkeys(re.findall(r"([\w-]+)/[\w-]+", text)) if is_measured else ()
+        for family in families:
             lines.setdefault(f"missing of {family}, in ", []).append(name)
-        if "/" not in text:
-            lines[f"missing in {name}: "] = [text]
-    return [_short(start + ", ".join(names)) for start, names in lines.items()]
+        line = f"missing in {name}: {text}"
+        others += [] if families else [_short(line)] if is_measured else wrap(line, 80, break_on_hyphens=False)
+    listed = [_short(start + ", ".join(names)) for start, names in lines.items()]
+    return [*listed, *([MEASURE] if listed else []), *others]
 
 
 def _short(text: str) -> str:
-    return textwrap.shorten(text, 80, placeholder=" …", break_on_hyphens=False)
+    return shorten(text, 80, placeholder=" …", break_on_hyphens=False)
