@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from types import FrameType
 
 from .core.interruption import EXIT_CODES, INTERRUPTIONS
@@ -36,4 +37,6 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:  # python -m put the working folder there, whose files are not this package's
+        del sys.path[0]
     run()

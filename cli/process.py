@@ -18,6 +18,7 @@ from types import FrameType
 
 from softmax_bottleneck.core.allocator import keep_freed_memory
 from softmax_bottleneck.core.interruption import INTERRUPTIONS, Terminated
+from softmax_bottleneck.core.workers import SAFE_PATH
 
 from .outputs import say_interrupted
 
@@ -38,6 +39,7 @@ def prepare() -> None:
         # By default a thread that waits for another spins for milliseconds, on the core that the other needs once
         # anything else runs: steps then take two to thirty times as long.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+        os.environ[SAFE_PATH] = "1"  # a Python process that this one starts runs no file of the working folder
         keep_freed_memory()
     for number in range(3):
         try:

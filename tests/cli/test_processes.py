@@ -217,6 +217,15 @@ def test_no_code_of_the_working_folder_runs(shadowed: str, arguments: list[str],
     assert done.returncode == (1 if shadowed == "pip" else 0), done.stderr
 
 
+def test_python_m_runs_no_code_of_the_working_folder(folder: Path) -> None:
+    for name in ("rich_click", "numpy"):
+        Path(f"{name}.py").write_text("raise SystemExit(9)\n")
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-m", "softmax_bottleneck", "data", "list"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("line", ['"$@" 2>/dev/full', '"$@" <&- 2>&-', '"$@" <&- >&- 2>&-'])
 def test_standard_error_is_full_or_closed(line: str) -> None:
     done = _run(PRINTING, line)
