@@ -116,7 +116,7 @@ def report(
     'bottleneck demo'. JSON files of 'bottleneck kld' and 'bottleneck compare' add their histogram and their contexts.
 
     The page shows a verdict for each model, the numbers side by side, singular values with a tolerance that can be
-    moved, pairwise KL divergences, the contexts where models disagree most, published numbers, and certificates. It
+    moved, pairwise KL divergences, the contexts where models disagree most, published numbers, and checks. It
     loads nothing from the network.
     """
     from softmax_bottleneck.report import Contents, measure_sources, read_saved, write_page

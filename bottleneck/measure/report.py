@@ -156,7 +156,7 @@ class RankReport(Result, kind="rank"):
         eps, certificate = self.eps, self.certificate
         outside = f" but for a residual of {certificate['residual']:.3g}" if certificate.get("residual") else ""
         resolved = (
-            f"; the method resolves no value below {certificate['error']:.2g}" if certificate.get("error") else ""
+            f"; the method's error in any σ is at most {certificate['error']:.2g}" if certificate.get("error") else ""
         )
         check = f"Σσ² within {certificate['frobenius_relative_error']:.1e} of ‖A‖²{outside}{resolved}"
         method = self.method + (f" ({self.method_why})" if self.method_why else "")
@@ -183,7 +183,7 @@ class RankReport(Result, kind="rank"):
         if eps.noise and eps.noise.deviation:
             yield Quantity("", None, "noise floor", DETAIL, self._noise_floor())
         yield Quantity("", None, "method", DETAIL, method)
-        yield Quantity("", None, "certificate", DETAIL, check)
+        yield Quantity("", None, "check", DETAIL, check)
         cost = f"{self.seconds:,.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"
         yield Quantity("", None, "cost", DETAIL, cost)
         if self.next:

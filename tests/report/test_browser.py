@@ -131,7 +131,7 @@ def test_checkpoints_of_one_model(tmp_path: Path, visit: Open) -> None:
     assert re.fullmatch(r"text \(test\): 600 contexts × 400 tokens · \d+ \w+ 20\d\d", about)
     headings = page.locator("h2").all_inner_texts()
     assert headings == ["Verdict", "Comparison", "Singular values and rank", "Pairwise KL divergence",
-                        "Provenance and certificates"]  # fmt: skip
+                        "Provenance and checks"]  # fmt: skip
 
 
 def test_steps_and_a_sketch(tmp_path: Path, visit: Open) -> None:
