@@ -51,10 +51,10 @@ def _in_short(preset: dict[str, Any]) -> str:
 
 
 def _in_full(preset: dict[str, Any]) -> str:
-    from softmax_bottleneck.core.files import json_bytes
+    from softmax_bottleneck.training import as_toml
 
     rows = [f"corpus: {preset['corpus']}", f"command: {preset['command']}", "configuration:"]
-    configuration = json_bytes(preset["config"]).decode().rstrip()
+    configuration = as_toml(preset["config"]).rstrip()
     return "\n".join([_in_short(preset), *map(_wrapped, rows), textwrap.indent(configuration, "    ")])
 
 
@@ -79,7 +79,7 @@ def _size(parameters: int | None) -> str:
     "--config",
     "config_file",
     type=Input(Path),
-    help="Use the configuration in a JSON, TOML or YAML file, or in the config.json of a run.",
+    help="Use the configuration in a TOML file, or in the config.json of a run.",
 )
 @click.option(
     "--finetune",
@@ -92,7 +92,7 @@ def _size(parameters: int | None) -> str:
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one setting; example: training.epochs=3."
 )
 @click.option("--resume", is_flag=True, help="Fail unless there is a run to continue.")
-@click.option("--print-config", is_flag=True, help="Only print the whole configuration, as JSON that --config reads.")
+@click.option("--print-config", is_flag=True, help="Only print the whole configuration, as TOML that --config reads.")
 @click.option(
     "--dry-run", is_flag=True, help="Only make a few steps, and say what parameters, memory and time training takes."
 )
@@ -110,8 +110,8 @@ def train(
 
     Without --preset, --config and --finetune, the configuration is that of the run in --out, or else the default: a
     small LSTM (long short-term memory) on python-docs. The same command continues an interrupted run from its last
-    saved state, and with --set training.epochs=N a finished run to more epochs; a second process in the same folder is
-    refused. Under torchrun, several processes train one model, each on its share of the batch.
+    saved state; a second process in the same folder is refused. Under torchrun, several processes train one model, each
+    on its share of the batch.
     """
     only_shown = print_config or dry_run
     starts = sum(option is not None for option in start.values())
@@ -121,9 +121,8 @@ def train(
             "give one of --preset NAME, --config FILE and --finetune RUN ('bottleneck presets' lists the names), or "
             "only settings of the default configuration, as --set head.name=mos"
         )
-    from softmax_bottleneck.core.files import json_bytes
     from softmax_bottleneck.language_models.checkpoint import read_config
-    from softmax_bottleneck.training import complete, configuration_of, fit, override, training_cost
+    from softmax_bottleneck.training import as_toml, complete, configuration_of, fit, override, training_cost
 
     if out is not None and (resume or begun):
         saved = configuration_of(read_config(out))
@@ -131,7 +130,7 @@ def train(
     if out is None and (resume or not only_shown):
         raise click.UsageError("Missing option '--out': it names the folder of the run.")
     if print_config:
-        echo_text(json_bytes(complete(config)).decode().rstrip())
+        echo_text(as_toml(complete(config)).rstrip())
         return
     if dry_run:
         echo_text(str(training_cost(config, device=device, progress=progress())))

@@ -133,7 +133,7 @@ def _gpt2(*, head: str, device: str, shrink: int) -> Work:
 
     torch.manual_seed(0)
     layers, heads, vocab = (12, 12, 50_257) if shrink == 1 else (1, 2, 50_257 // shrink)
-    sizes = {"n_embd": 8 * max(1, 96 // shrink), "n_positions": 1024 // shrink, "vocab_size": vocab}
+    sizes: dict[str, Any] = {"n_embd": 8 * max(1, 96 // shrink), "n_positions": 1024 // shrink, "vocab_size": vocab}
     with torch.device(device):
         model: Any = GPT2LMHeadModel(GPT2Config(**sizes, n_layer=layers, n_head=heads)).eval()  # without dropout
         ids = torch.randint(vocab, (1, sizes["n_positions"]))

@@ -136,9 +136,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise RunError(f"the weights {path} are damaged ({error}); train the run again") from error
 
 
-def write_state(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-    """Write the state of a training run."""
-    write_bytes(path, tensor_file.pack(tensors, key=_STATE, about=numbers))
+def write_state(run: Path, step: int, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    """Write the state of a training run after a step, in one file with one checksum, in place of the one before."""
+    file = make_folder(run / STATE) / f"step-{step:09d}.safetensors"
+    write_bytes(file, tensor_file.pack(tensors, key=_STATE, about=numbers))
+    with explain_output_errors(file.parent):
+        for old in state_files(run):
+            if old != file:
+                old.unlink()
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

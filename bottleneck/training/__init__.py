@@ -5,6 +5,7 @@ from .config import (
     OptimizerConfig,
     RunConfig,
     TrainingConfig,
+    as_toml,
     complete,
     configuration_of,
     finetuning,
@@ -19,6 +20,6 @@ from .presets import PRESETS, Preset
 
 __all__ = [
     "PRESETS", "AveragingConfig", "FitResult", "OptimizerConfig", "Preset", "RunConfig", "TrainingConfig",
-    "TrainingCost", "complete", "configuration_of", "evaluate", "finetuning", "fit", "is_begun", "override", "parse",
-    "read", "training_cost",
+    "TrainingCost", "as_toml", "complete", "configuration_of", "evaluate", "finetuning", "fit", "is_begun", "override",
+    "parse", "read", "training_cost",
 ]  # fmt: skip

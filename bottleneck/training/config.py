@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import heads
@@ -202,38 +200,42 @@ def _explain(error: ValidationError, where: str, values: Mapping[str, Any]) -> N
     raise ConfigurationError(f"{where}: unknown key {key!r}; known keys there are {', '.join(known)}{near}") from None
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # the package has no types
-    """YAML with the floats of version 1.2: PyYAML reads 1e-3, which has no point, as a text."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), [*"-+0123456789"]
-)
-
-
-_FORMS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    ".toml": ("TOML", tomllib.loads),
-    ".yaml": ("YAML", lambda text: yaml.load(text, _Loader)),
-    ".yml": ("YAML", lambda text: yaml.load(text, _Loader)),
-}
-
-
 def read(path: Path) -> RunConfig:
-    """Return the configuration in a JSON, TOML or YAML file, or that of a run, given its ``config.json``.
+    """Return the configuration in a TOML file, or that of a run, given its ``config.json``.
 
     Raises:
         ConfigurationError: the file cannot be read, or holds an unknown key or a wrong value.
     """
-    form, load = _FORMS.get(path.suffix.lower(), ("JSON", parse_json))
+    form, load = ("JSON", parse_json) if path.suffix.lower() == ".json" else ("TOML", tomllib.loads)
     try:
         values = load(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {path}: {error.strerror}") from error
-    except (ValueError, yaml.YAMLError) as error:
+    except ValueError as error:
         raise ConfigurationError(f"{path} is not valid {form}: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ConfigurationError(f"{path} must hold settings by name, not a {type(values).__name__}")
-    return configuration_of(values) if values.get("format") == FORMAT else parse(values, where=str(path))
+    if load is tomllib.loads:
+        return parse(values, where=str(path))
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise ConfigurationError(f"{path} is not the {CONFIG} of a run: write a configuration as TOML")
+    return configuration_of(values)
+
+
+def as_toml(values: Mapping[str, Any], *, section: str = "") -> str:
+    """Return settings as TOML, without those that are ``None``.
+
+    Example:
+        >>> print(as_toml({"seed": 0, "model": {"head": {"name": "mos", "bias": True}}}), end="")
+        seed = 0
+        [model.head]
+        name = "mos"
+        bias = true
+    """
+    sections = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    own = {key: value for key, value in values.items() if key not in sections and value is not None}
+    lines = [f"[{section}]\n"] if section and own else []
+    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in own.items()]
+    lines += [as_toml(value, section=f"{section}.{key}".lstrip(".")) for key, value in sections.items()]
+    return "".join(lines)
 
 
 def configuration_of(saved: Mapping[str, Any]) -> RunConfig:

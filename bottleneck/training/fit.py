@@ -23,7 +23,7 @@ from ..core.machine import machine
 from ..core.parallel import launched
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
-from ..errors import Parameter, RunError
+from ..errors import RunError
 from ..language_models import checkpoint
 from ..language_models.checkpoint import METRICS, MODEL, check_hashes, load_tensors_into, read_config, state_files
 from ..language_models.model import LanguageModel, build
@@ -31,8 +31,8 @@ from .config import RunConfig, complete, configuration_of, difference
 from .epochs import Epochs
 from .evaluate import Perplexity, evaluate, text_of
 from .loop import Loop, write_metrics
-from .optimizer import copies_of, learning_rate
-from .state import Row, saved_step
+from .optimizer import copies_of
+from .state import Row
 
 
 class _Test(TypedDict):
@@ -40,10 +40,6 @@ class _Test(TypedDict):
 
     test_loss: float
     test_tokens: Count
-
-
-EXTENDED = "extended_from"
-"""Key of ``config.json``: the earlier numbers of epochs, where the learning rates so far depend on them."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +71,6 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
     interrupted; Ctrl-C and SIGTERM save the state at the end of the step. The processes that ``torchrun`` starts train
     one model together, each on its share of the batch's columns.
 
-    A run is also continued by a configuration with more ``epochs``. The result is that of a run which had them from its
-    start if the learning rates so far do not depend on their number; those of the schedule ``cosine`` do.
-
     Args:
         config: configuration of the run.
         folder: folder of the run.
@@ -105,7 +98,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
         if config.initial is not None and not is_begun(folder):
             _start_from(Path(config.initial), model, corpus)
         description = _describe(config, folder, corpus, model, device)
-        if processes.in_first(lambda: _prepare(config, folder, description, data, corpus, stack, report)):
+        if processes.in_first(lambda: _prepare(folder, description, corpus, stack)):
             return result(folder)
         model.to(device)
         Loop(config, folder, corpus, data, model, processes=processes, progress=report).run()
@@ -187,15 +180,7 @@ def _describe(
     return plain
 
 
-def _prepare(
-    config: RunConfig,
-    folder: Path,
-    description: dict[str, Any],
-    data: Epochs,
-    corpus: corpora.Corpus,
-    stack: ExitStack,
-    progress: Progress,
-) -> bool:
+def _prepare(folder: Path, description: dict[str, Any], corpus: corpora.Corpus, stack: ExitStack) -> bool:
     """Prepare a new folder, or check that its run can be continued; return whether the run is finished already.
 
     The folder is locked against other processes until ``stack`` is closed.
@@ -207,47 +192,22 @@ def _prepare(
         raise RunError(f"another process is training into {folder}: wait until it is done, or name another folder")
     if _is_finished(folder, description):  # by a process that held the lock until now
         return True
-    # This process holds the lock: unfinished files are those of a killed process.
+    # This process holds the lock: unfinished files, and states but the last, are those of a killed process.
     with explain_output_errors(folder):
-        for leftover in [*unfinished(folder), *unfinished(folder / checkpoint.STATE), folder / checkpoint.COMPLETE]:
-            leftover.unlink(missing_ok=True)  # a finished run that gets more epochs is unfinished
+        for leftover in [*unfinished(folder), *unfinished(folder / checkpoint.STATE), *state_files(folder)[:-1]]:
+            leftover.unlink()
         for leftover in unfinished(folder / checkpoint.CHECKPOINTS):
             shutil.rmtree(leftover)
     if not (folder / checkpoint.CONFIG).exists():
         write_json(folder / checkpoint.CONFIG, description)
-    elif (saved := read_config(folder))["training"] != description["training"]:
-        # more epochs, or another micro_batch_size
-        extension = _extension(config, saved, saved_step(folder), data, progress)
-        write_json(folder / checkpoint.CONFIG, {**saved, "training": description["training"], **extension})
+    elif (saved := read_config(folder))["training"] != description["training"]:  # another micro_batch_size
+        write_json(folder / checkpoint.CONFIG, {**saved, "training": description["training"]})
     write_json(folder / checkpoint.VOCABULARY, list(corpus.vocabulary.tokens))
     return False
 
 
-def _extension(
-    config: RunConfig, saved: dict[str, Any], step: int | None, data: Epochs, progress: Progress
-) -> dict[str, Any]:
-    """Return what ``config.json`` records of an extension to more epochs; nothing where the result is exact.
-
-    It is exact if the learning rates so far are those of a run that had all the epochs from its start: those of the
-    schedule ``constant`` are, unless the warm-up was longer than the run, and those of ``cosine`` are not.
-    """
-    before = configuration_of(saved).training.epochs
-    lengths = [data.steps(epochs) for epochs in (before, config.training.epochs)]
-    first, now = (learning_rate(config.training.optimizer, step=(step or 1) - 1, steps=steps) for steps in lengths)
-    if not step or first == now:
-        return {}
-    progress.line(
-        f"Warning: the learning rates so far were those of a run of {before} epoch(s), so the result differs from that "
-        "of a run that has all epochs from its start; a constant schedule has no such difference"
-    )
-    return {EXTENDED: [*saved.get(EXTENDED, ()), before]}
-
-
 def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
-    """Return whether the folder holds this run, finished; raise `RunError` if it holds another or other files.
-
-    A run of the same configuration with fewer epochs is not finished.
-    """
+    """Return whether the folder holds this run, finished; raise `RunError` if it holds another or other files."""
     if not (folder / checkpoint.CONFIG).exists():
         if folder.is_dir() and {*folder.iterdir()} - {*unfinished(folder, checkpoint.CONFIG)}:
             raise RunError(f"{folder} is not empty and does not hold a run; name another folder")
@@ -255,9 +215,6 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
     before, after = (_decisive(each, begun=is_begun(folder)) for each in (read_config(folder), description))
     if before["initial_sha256"] == after["initial_sha256"] is not None:
         after["initial"] = before["initial"]  # the initial run was moved
-    more = after["training"]["epochs"] > before["training"]["epochs"]
-    if more:
-        before["training"]["epochs"] = after["training"]["epochs"]
     if differences := difference(before, after):
         raise RunError(
             f"{folder} holds a run with a different configuration: {'; '.join(differences)}; "
@@ -266,13 +223,7 @@ def _is_finished(folder: Path, description: dict[str, Any]) -> bool:
     if not (folder / checkpoint.COMPLETE).exists():
         return False
     check_hashes(folder)
-    if more and not state_files(folder):
-        raise RunError(
-            f"{folder} has no state of its training, so more epochs cannot follow: --set initial={folder} and another ",
-            Parameter("out"),
-            " start from its weights",
-        )
-    return not more
+    return True
 
 
 def _decisive(saved: dict[str, Any], *, begun: bool) -> dict[str, Any]:

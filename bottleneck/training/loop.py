@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +18,25 @@ from torch.optim.swa_utils import AveragedModel
 from ..core.devices import ask
 from ..core.files import json_lines, write_bytes
 from ..core.interruption import INTERRUPTIONS, Stop, explained
+from ..core.json_file import check_schema
 from ..core.parallel import Processes
 from ..core.progress import SILENT, Bar, Progress
 from ..corpora import Corpus
-from ..errors import TrainingError
+from ..errors import RunError, TrainingError
 from ..language_models.backbones import State
-from ..language_models.checkpoint import METRICS, MODEL, TIMING, keep_checkpoint, save_model, state_files
+from ..language_models.checkpoint import (
+    METRICS,
+    MODEL,
+    STATE,
+    TIMING,
+    keep_checkpoint,
+    load_tensors_into,
+    model_tensors,
+    read_state,
+    save_model,
+    state_files,
+    write_state,
+)
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Batch
 from . import optimizer as optimizers
@@ -32,7 +45,7 @@ from .epochs import Epochs, validated_after
 from .evaluate import mean_nll, perplexity_of, text_of
 from .objective import Objective, accumulate
 from .optimizer import is_non_monotone, starts_averaging
-from .state import TrainerState, load_state, random_states, save_state, saved_step
+from .state import TrainerState
 
 EXPLODED = 20
 """Largest accepted loss, as a multiple of the uniform distribution's; training does not recover from a larger one."""
@@ -65,12 +78,12 @@ class Loop:
         self.data = data
         self.steps = data.steps(self.settings.epochs)
         self.optimizer = optimizers.build(self.settings.optimizer, model.parameters(), model.head.parameter_settings())
-        place = {"process": processes.index, "processes": processes.count}
-        saved = load_state(folder, model, self.optimizer, **place)
-        self.state, carried, self.average = saved or (TrainerState(), self._fresh(self.settings.batch_size), None)
-        self.carried = tuple(tensor[:, data.part] for tensor in carried)
-        if saved is None:
+        self.state, self.carried = TrainerState(), self._fresh(self.width)
+        self.average: AveragedModel | None = None
+        if (saved := self._last_state()) is None:
             self._begin()
+        else:
+            self._load(saved)
         mixed = self.settings.precision == "bfloat16"
         objective = Objective(model, mixed=mixed, fraction=self.settings.loss_fraction)
         if self.settings.compile:
@@ -78,6 +91,58 @@ class Loop:
         self.objective = processes.wrap(objective)
         self.stop = Stop()
         self.saved = self.checked = time.monotonic()
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return all that training goes on from, tensors by name and the numbers of `TrainerState`.
+
+        The tensors are those of the ``model``, the ``optimizer``, the ``average``, the recurrent state of all columns
+        (``carried``), and the ``random`` generators of each process; all processes must call.
+        """
+        many = self.processes.count > 1
+        columns = self.processes.gather([tensor.cpu() for tensor in self.carried] if many else self.carried)
+        carried = (torch.cat(pieces, 1) for pieces in zip(*columns, strict=True))
+        generators = {"cpu": torch.get_rng_state()}
+        if (state := ask(self.device, "get_rng_state", self.device)) is not None:
+            generators[self.device.type] = state
+        parts: dict[str, Mapping[str, Tensor]] = {
+            "model": model_tensors(self.model),
+            "carried": {str(index): tensor for index, tensor in enumerate(carried)},
+            "average": {} if self.average is None else dict(self.average.module.named_parameters()),
+            **{f"optimizer.{index}": values for index, values in self.optimizer.state_dict()["state"].items()},
+            **{f"random.{process}": states for process, states in enumerate(self.processes.gather(generators))},
+        }
+        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        return tensors, vars(self.state)
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Go on from a state. `RunError` for one of another number of processes, or of another model."""
+
+        def part(name: str) -> dict[str, Tensor]:
+            return {key.removeprefix(f"{name}."): each for key, each in tensors.items() if key.startswith(f"{name}.")}
+
+        saved_by = sum(name.startswith("random.") and name.endswith(".cpu") for name in tensors)
+        if saved_by not in (0, self.processes.count):
+            raise RunError(
+                f"the saved state in {self.folder} is that of {saved_by} processes, not {self.processes.count}: start "
+                f"{saved_by} again"
+            )
+        load_tensors_into(self.model, part("model"), where=self.folder / STATE)
+        check_schema(numbers, TrainerState)
+        self.state = TrainerState(**numbers)
+        groups = self.optimizer.state_dict()["param_groups"]
+        moments = {number: part(f"optimizer.{number}") for group in groups for number in group["params"]}
+        states = {number: saved for number, saved in moments.items() if saved}
+        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+        carried = part("carried")
+        self.carried = tuple(carried[str(index)][:, self.data.part].to(self.device) for index in range(len(carried)))
+        if self.state.averaged is not None:
+            self.average = AveragedModel(self.model)
+            self.average.n_averaged.fill_(self.state.averaged)
+            self.average.module.load_state_dict(part("average"), strict=False)  # tied weights are there once
+        generators = part(f"random.{self.processes.index}")
+        torch.set_rng_state(generators["cpu"])
+        if self.device.type in generators:
+            ask(self.device, "set_rng_state", generators[self.device.type], self.device)
 
     def run(self) -> None:
         """Train to the last epoch, or until early stopping.
@@ -208,9 +273,10 @@ class Loop:
 
     def _saved_work(self) -> str:
         """Return what an interruption leaves in the folder."""
-        step, saved = self.state.step, saved_step(self.folder)
-        if saved is None:
+        step, file = self.state.step, self._last_state()
+        if file is None:
             return f"training stopped at step {step:,}, and nothing is saved yet: run the same command to start over"
+        saved = int(file.stem.removeprefix("step-"))
         which = "its state is saved" if saved == step else f"the state of step {saved:,} is saved"
         return (
             f"training stopped at step {step:,} of {self.steps:,}; {which} in {self.folder}, and the same command "
@@ -235,7 +301,7 @@ class Loop:
                 f"give the same command with --set training.micro_batch_size={columns // 2}, which processes that many "
                 "columns at once and adds their gradients"
             )
-            if state_files(self.folder):
+            if self._last_state():
                 remedy += ", and name another folder, because each part draws its own dropout masks and predictions"
         raise TrainingError(f"out of memory at step {self.state.step}; the saved state is in {self.folder}: {remedy}")
 
@@ -316,15 +382,21 @@ class Loop:
             keep_checkpoint(self.folder, model, step=state.step, metrics=json_lines([*state.metrics, row]))
         return row
 
+    def _last_state(self) -> Path | None:
+        return next(reversed(state_files(self.folder)), None)
+
+    def _load(self, file: Path) -> None:
+        """Go on from the state in a file; `RunError` for a damaged one."""
+        try:
+            self.load_state_dict(*read_state(file))
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise RunError(f"the saved state {file} is damaged ({error}); delete it to start the run over") from error
+
     def _save(self) -> None:
         """Save the state, and append the seconds since the last one to the run's timing file."""
-        many = self.processes.count > 1
-        columns = self.processes.gather([tensor.cpu() for tensor in self.carried] if many else self.carried)
-        carried = tuple(torch.cat(pieces, 1) for pieces in zip(*columns, strict=True))
-        random = self.processes.gather(random_states(self.device))
+        tensors, numbers = self.state_dict()
         if self.processes.first:
-            parts = self.model, self.optimizer, carried
-            save_state(self.folder, self.state, *parts, average=self.average, random=random)
+            write_state(self.folder, self.state.step, tensors, numbers)
             file, seconds, self.saved = self.folder / TIMING, time.monotonic() - self.saved, time.monotonic()
             rows = file.read_bytes() if file.exists() else b""
             write_bytes(file, rows + json_lines([{"step": self.state.step, "seconds": round(seconds, 3)}]))

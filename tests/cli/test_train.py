@@ -46,20 +46,10 @@ def test_a_runs_own_configuration_is_a_configuration(world: Path, bottleneck: Bo
     assert done.exit_code == 0, done.output
     assert Path("again/model.safetensors").read_bytes() == Path("demo/runs/mos/model.safetensors").read_bytes()
     printed = bottleneck("train", "--config", "demo/runs/mos/config.json", "--print-config")
-    Path("printed.json").write_text(printed.stdout, encoding="utf-8")
-    again = bottleneck("train", "--config", "printed.json", "--out", "again")
+    Path("printed.toml").write_text(printed.stdout, encoding="utf-8")
+    again = bottleneck("train", "--config", "printed.toml", "--out", "again")
     assert again.stdout == done.stdout, again.output
-    assert json.loads(printed.stdout)["model"]["head"]["context_dropout"] == 0.0
-
-
-def test_a_finished_run_is_extended_by_its_folder_alone(world: Path, bottleneck: Bottleneck) -> None:
-    before = bottleneck("train", "--out", "demo/runs/mos")
-    assert before.exit_code == 0, before.output
-    done = bottleneck("train", "--set", "training.epochs=3", "--out", "demo/runs/mos")
-    assert done.exit_code == 0, done.output
-    assert "continuing from step" in done.stderr
-    assert "so the result differs" in done.stderr
-    assert checkpoint.load("demo/runs/mos").config["training"]["epochs"] == 3
+    assert "\ncontext_dropout = 0.0\n" in printed.stdout
 
 
 def test_what_training_takes_is_told_without_a_run(world: Path, bottleneck: Bottleneck) -> None:
@@ -75,7 +65,7 @@ def test_presets_are_selected_and_fit_the_terminal(world: Path, bottleneck: Bott
     assert max(map(len, bottleneck("presets", "demo-*").stdout.splitlines())) <= 80
     one = bottleneck("presets", "demo-mos").stdout
     assert "command: bottleneck train --preset demo-mos --out runs/demo-mos" in one
-    assert '"components": 4' in one
+    assert "components = 4" in one
 
 
 def test_an_interrupted_demo_says_what_is_trained(

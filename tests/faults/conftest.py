@@ -25,7 +25,7 @@ from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.spectrum import save_spectrum
-from softmax_bottleneck.training import fit
+from softmax_bottleneck.training import as_toml, fit
 from softmax_bottleneck.training.config import parse
 
 TOKENS, T, M = 20, 24, 12
@@ -50,7 +50,7 @@ def _runs(world: Path) -> None:
         "model": {"backbone": {"name": "lstm", "embedding_size": 4, "hidden_size": 5, "layers": 1}},
         "training": {"epochs": 1, "batch_size": 4, "bptt": 12},
     }
-    (world / "config.json").write_text(json.dumps(settings))
+    (world / "config.toml").write_text(as_toml(settings))
     fit(parse(settings, where="test"), world / "run", device="cpu")
     shutil.copytree(world / "run", world / "half")
     (world / "half" / "COMPLETE").unlink()
@@ -137,7 +137,7 @@ def _more_results(world: Path) -> None:
 
 MAKERS: Mapping[Callable[[Path], None], tuple[str, ...]] = {
     _text: ("text", "words.txt"),
-    _runs: ("run", "half", "config.json"),
+    _runs: ("run", "half", "config.toml"),
     _store: ("store.zarr",),
     _matrices: ("m.npy", "m.safetensors", "s.npz", *(f"{codec}.zarr" for codec in CODECS)),
     _hugging_face: ("hf",),

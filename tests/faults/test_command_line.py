@@ -52,7 +52,7 @@ ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
                         "training.batch_size=" + "9" * 30, "training=5", "head.name=[", "corpus=\x1b[31m", "model={}x",
                         "training.optimizer.learning_rate=NaN", "[" * 5000 + "=1")),
         *(("train", "--preset", value, "--out", "new") for value in ("", "nonsense", NAME)),
-        *(("train", "--config", "config.json", "--out", "new", "--set", f"{key}={MANY[:30]}")
+        *(("train", "--config", "config.toml", "--out", "new", "--set", f"{key}={MANY[:30]}")
           for key in ("model.backbone.hidden_size", "model.head.embedding_size")),
     ],
     "corpora": [

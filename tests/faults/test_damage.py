@@ -36,8 +36,8 @@ from softmax_bottleneck.language_models import checkpoint
 FIGURES = "figures {} --results {} --format csv --out drawn"
 READERS: dict[str, tuple[str, ...]] = {
     "run": ("rank run", "text"),
-    "half": ("train --out half --resume", "text", "config.json"),
-    "config.json": ("train --config config.json --out new", "text"),
+    "half": ("train --out half --resume", "text", "config.toml"),
+    "config.toml": ("train --config config.toml --out new", "text"),
     "cache": ("rank kn2:text8",),
     "results/softmax.json": ("demo --reports results",),
     "results": (FIGURES.format("spectra", "results"),),
@@ -47,7 +47,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "words.txt": ("rank hf --data words.txt", "hf"),
     "text/train.txt": ("rank kn2:text",),
     "text/test.txt": ("rank run --data text", "run"),
-    "text/valid.txt": ("train --config config.json --out new --set corpus=text", "config.json"),
+    "text/valid.txt": ("train --config config.toml --out new --set corpus=text", "config.toml"),
 }
 """For a file, or all files of a folder, the command that reads it, and what else that needs; others are ranked."""
 
@@ -65,7 +65,7 @@ def refused(refusal: Callable[..., str]) -> Callable[[str, Damage], str]:
 
 
 JSON = (
-    *("run/config.json", "run/vocabulary.json", "run/COMPLETE", "half/config.json", "config.json"),
+    *("run/config.json", "run/vocabulary.json", "run/COMPLETE", "half/config.json"),
     *("store.zarr/zarr.json", "store.zarr/log_probs/zarr.json", "store.zarr/targets/zarr.json"),
     *("plain.zarr/zarr.json", "old.zarr/.zarray", "cache/corpora/text8/corpus.json"),
     *("cache/corpora/text8/vocabulary.json", "results/softmax.json", "results/softmax.npz", "s.npz"),

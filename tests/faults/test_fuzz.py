@@ -38,7 +38,7 @@ def _rows(open_source: Callable[[str], Any]) -> Reader:
 
 
 READERS: dict[str, tuple[str, str, Reader]] = {
-    "configuration": ("config.json", "", read_training),
+    "configuration": ("config.toml", "", read_training),
     "seal": ("run", "COMPLETE", checkpoint.check_hashes),
     "run": ("run", "config.json", checkpoint.read_config),
     "vocabulary": ("run", "vocabulary.json", checkpoint.load),

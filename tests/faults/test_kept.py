@@ -29,11 +29,11 @@ def test_two_dumps_into_one_store(place: Callable[..., Path]) -> None:
         ("dump m.npy --out new.zarr", "new.zarr/.mine.part", (1,)),
         ("dump m.npy --out new.zarr", "new.zarr/zarr.json", (1,)),
         ("spectrum s.npz --out fig.png", "fig.csv", (1,)),
-        ("train --config config.json --out new", "new/.mine.part", (1,)),
+        ("train --config config.toml --out new", "new/.mine.part", (1,)),
     ],
 )
 def test_files_of_others(line: str, kept: str, codes: tuple[int, ...], place: Callable[..., Path]) -> None:
-    folder = place("m.npy", "s.npz", "run", "text", "config.json")
+    folder = place("m.npy", "s.npz", "run", "text", "config.toml")
     (folder / kept).parent.mkdir(exist_ok=True)
     (folder / kept).write_text("the only copy")
     before = promise.snapshot(folder)
@@ -56,11 +56,11 @@ def test_a_figure_replaces_its_own_numbers(place: Callable[..., Path]) -> None:
 
 
 def test_tokens_are_not_printed_raw(place: Callable[..., Path]) -> None:
-    folder = place("text", "config.json")
+    folder = place("text", "config.toml")
     for split in ("train", "valid", "test"):
         file = folder / "text" / f"{split}.txt"
         file.write_text(file.read_text().replace("w1 ", "\x1b[31mw1 ").replace("w2 ", "w\x9b2 "))
-    training = ["train", "--config", "config.json", "--set", "corpus=text", "--out"]
+    training = ["train", "--config", "config.toml", "--set", "corpus=text", "--out"]
     for name in ("a", "b"):
         assert promise.run([*training, name, "--set", f"seed={len(name) + ord(name)}"]).code == 0
     promise.check(promise.run(["compare", "a", "b"]), codes=(0,))

@@ -83,7 +83,7 @@ CASES = {
         keys_only=True,
         out="syn/**/*.*",
     ),
-    "train": Case("train --config tiny.json --out run --device cpu", rtol=1e-4, out="run/*.json*"),
+    "train": Case("train --config tiny.toml --out run --device cpu", rtol=1e-4, out="run/*.json*"),
     "spectrum": Case("spectrum mos.zarr softmax.zarr --out f.svg", out="f.*"),
     "report": Case("report mos.zarr softmax.zarr --pairs 20 --examples 1 --out page.html", out="page.html"),
     "figures": Case(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.training import PRESETS, RunConfig, override, read
+from softmax_bottleneck.training import PRESETS, RunConfig, as_toml, complete, override, read
 from softmax_bottleneck.training.config import parse
 
 START = {"model": {"head": {"name": "mos", "components": 5, "bias": False}}}
@@ -89,27 +89,30 @@ def test_wrong_overrides(setting: str, message: str) -> None:
 
 
 TOML = '[model.head]\nname = "lms-plif"\nslope_learning_rate = 1e-3\n[training.optimizer]\nlearning_rate = 2e-3\n'
-YAML = "model:\n  head: {name: lms-plif, slope_learning_rate: 1e-3}\ntraining: {optimizer: {learning_rate: 2e-3}}\n"
-JSON = '{"model": {"head": {"name": "lms-plif", "slope_learning_rate": 1e-3}}, "training": {"optimizer": {"learning_rate": 2e-3}}}'  # noqa: E501
 
 
-@pytest.mark.parametrize(("name", "text"), [("c.json", JSON), ("c.toml", TOML), ("c.yaml", YAML), ("c.YML", YAML)])
-def test_a_configuration_in_a_file(name: str, text: str, tmp_path: Path) -> None:
-    """Numbers without a point are numbers, which YAML 1.1 takes for text."""
-    (tmp_path / name).write_text(text, encoding="utf-8")
+def test_a_configuration_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(TOML, encoding="utf-8")
     head = {"name": "lms-plif", "slope_learning_rate": 0.001}
-    expected = {"model": {"head": head}, "training": {"optimizer": {"learning_rate": 0.002}}}
-    assert read(tmp_path / name) == parse(expected, where="here")
+    config = parse({"model": {"head": head}, "training": {"optimizer": {"learning_rate": 0.002}}}, where="here")
+    assert read(tmp_path / "c.toml") == config
+
+
+@pytest.mark.parametrize("name", ["demo-lms-plif", "ptb-mos", "switchboard-small-mos"])
+def test_what_is_printed_is_read(name: str, tmp_path: Path) -> None:
+    settings = complete(PRESETS[name].config)
+    (tmp_path / "c.toml").write_text(as_toml(settings), encoding="utf-8")
+    assert complete(read(tmp_path / "c.toml")) == settings
 
 
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
         ("c.json", b'{"name": "\xff"}', r"c\.json is not valid JSON: .* can't decode byte 0xff in position 10"),
-        ("c.json", b"[1]", "must hold settings by name, not a list"),
-        ("c.json", None, r"cannot read .*: No such file"),
+        ("c.json", b'{"seed": 1}', r"c\.json is not the config\.json of a run: write a configuration as TOML"),
+        ("c.toml", None, r"cannot read .*: No such file"),
         ("c.toml", b"corpus = ptb", r"c\.toml is not valid TOML: Invalid value"),
-        ("c.yaml", b"corpus: [", r"c\.yaml is not valid YAML: while parsing a flow node"),
+        ("c.yaml", b"corpus: ptb", r"c\.yaml is not valid TOML: Expected '='"),
     ],
 )
 def test_a_file_without_a_configuration(name: str, data: bytes | None, message: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from softmax_bottleneck.core.parallel import Processes
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, RunError
-from softmax_bottleneck.training import RunConfig, loop
+from softmax_bottleneck.training import RunConfig, as_toml, loop
 
 from .conftest import AWD, Configure, contents, rows_of, train
 
@@ -95,10 +95,10 @@ def test_two_processes_of_the_launcher_train_as_one(tmp_path: Path, configure: C
         micro_batch_size=1,
         averaging={"start": "epoch", "epoch": 1},
     )
-    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    (tmp_path / "config.toml").write_text(as_toml(config.model_dump(mode="json")), encoding="utf-8")
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "program.py"]
-    command = [*launcher, "train", "--config", "config.json", "--out", "two", "--device", "cpu"]
+    command = [*launcher, "train", "--config", "config.toml", "--out", "two", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -111,9 +111,9 @@ def test_two_processes_of_the_launcher_train_as_one(tmp_path: Path, configure: C
 def test_all_processes_save_the_step_at_which_they_are_stopped(tmp_path: Path, configure: Configure) -> None:
     """As a job that a cluster preempts: the launcher passes SIGTERM on."""
     config = configure(epochs=500, save_every=1_000_000)
-    (tmp_path / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
+    (tmp_path / "config.toml").write_text(as_toml(config.model_dump(mode="json")), encoding="utf-8")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
-    command = [*launcher, "softmax_bottleneck", "train", "--config", "config.json", "--out", "run", "--device", "cpu"]
+    command = [*launcher, "softmax_bottleneck", "train", "--config", "config.toml", "--out", "run", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         metrics = tmp_path / "run" / "metrics.jsonl"

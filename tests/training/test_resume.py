@@ -20,9 +20,7 @@ import torch
 
 from softmax_bottleneck.core.files import only_process
 from softmax_bottleneck.errors import RunError
-from softmax_bottleneck.language_models.checkpoint import copy_weights, load
-from softmax_bottleneck.training import RunConfig, finetuning, loop
-from softmax_bottleneck.training.optimizer import learning_rate
+from softmax_bottleneck.training import RunConfig, as_toml, finetuning, loop
 
 from .conftest import AWD, Configure, Lines, contents, rows_of, train
 
@@ -117,7 +115,7 @@ def _kill_in_turn(config: RunConfig, tmp_path: Path) -> None:
 
 def _command(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "softmax_bottleneck", "train", "--config", "c.json", "--out", "run", "--device", "cpu"],
+        [sys.executable, "-m", "softmax_bottleneck", "train", "--config", "c.toml", "--out", "run", "--device", "cpu"],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -130,7 +128,7 @@ def _command(folder: Path) -> subprocess.Popen[str]:
 def test_a_real_process_is_stopped_killed_and_interrupted(tmp_path: Path, configure: Configure) -> None:
     """SIGSTOP keeps the folder locked, SIGKILL leaves the last saved state, SIGTERM saves the step and names it."""
     config, run = configure(epochs=2, batch_size=1, bptt=4, save_every=20), tmp_path / "run"
-    (tmp_path / "c.json").write_text(config.model_dump_json(), encoding="utf-8")
+    (tmp_path / "c.toml").write_text(as_toml(config.model_dump(mode="json")), encoding="utf-8")
     with _command(tmp_path) as process:
         while not [*(run / "trainer_state").glob("step-*")]:
             assert process.poll() is None, process.communicate()
@@ -262,33 +260,3 @@ def test_files_that_are_lost_before_the_end(tmp_path: Path, configure: Configure
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=r"cannot read the weights .*model\.safetensors: No such file"):
         train(configure(), tmp_path)
-
-
-AVERAGED = {"averaging": {"start": "non-monotone", "interval": 0, "latest": 2}, "bptt_deviation": 3.0}
-
-
-def test_a_constant_schedule_is_extended_exactly(tmp_path: Path, configure: Configure) -> None:
-    """To the bytes of a run that had all epochs from its start."""
-    optimizer = {"name": "sgd", "learning_rate": 1.0, "schedule": "constant", "warmup_steps": 0}
-    heard = Lines()
-    for epochs in (1, 2, 4):
-        train(configure(epochs=epochs, optimizer=optimizer, **AVERAGED), tmp_path / "run", progress=heard)
-    whole = train(configure(epochs=4, optimizer=optimizer, **AVERAGED), tmp_path / "whole")
-    assert contents(tmp_path / "run") == contents(whole.path)
-    assert not any("differs" in line for line in heard.lines)
-
-
-def test_a_cosine_schedule_is_not_and_says_so(tmp_path: Path, configure: Configure) -> None:
-    run, heard = tmp_path / "run", Lines()
-    first = train(configure(epochs=2), run)
-    assert "extended_from" not in load(run).config
-    done = train(configure(epochs=3), run, progress=heard)
-    assert [line for line in heard.lines if "differs from that of a run that has all epochs from its start" in line]
-    config = load(run).config
-    assert (config["extended_from"], config["training"]["epochs"]) == ([2], 3)
-    *rows, _ = rows_of(run)
-    assert done.steps == rows[-1]["step"] == first.steps * 3 // 2
-    for row, steps in ((rows[1], first.steps), (rows[2], done.steps)):
-        assert row["learning_rate"] == learning_rate(configure().training.optimizer, step=row["step"] - 1, steps=steps)
-    with pytest.raises(RunError, match=r"has no state of its training, so more epochs cannot follow"):
-        train(configure(epochs=4), copy_weights(run, tmp_path / "copy"))
