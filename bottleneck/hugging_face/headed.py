@@ -205,24 +205,11 @@ def headed_class(base: type, spec: HeadSpec) -> Any:
         outputs = type(outputs)(**{**outputs, "loss": loss, "logits": logits})
         if as_dict is not None and not as_dict:
             return outputs.to_tuple()
-        if loss is not None and logits is None and not self.training and not torch.compiler.is_compiling():
-            outputs["no_logits"] = hidden.new_empty(0).as_subclass(NoLogits)
         return outputs
 
     # With another module, transformers takes the class for code from outside, and leaves buffers without numbers.
     about = {"__doc__": base.__doc__, "__module__": base.__module__}
     return type(base.__name__, (_Headed, base), {"forward": forward, "spec": spec, "base": base, **about})
-
-
-class NoLogits(Tensor):
-    """An output that stands for the logits that are missing beside a loss: a ``Trainer`` that wants them is refused."""
-
-    def detach(self) -> Tensor:
-        """Raise `ConfigurationError`: a ``Trainer`` detaches the outputs that its metrics read, and no others."""
-        raise ConfigurationError(
-            "compute_metrics and predict need logits, and this model returns none beside a loss, to save their "
-            "memory: set model.return_logits = True"
-        )
 
 
 def router_loss(model: Any, outputs: Any) -> Tensor | None:

@@ -59,7 +59,7 @@ def quiet() -> Iterator[Any]:
 
 @final
 class HuggingFaceModel:
-    """A causal language model of the package transformers, which is built once.
+    """A causal language model of the package transformers.
 
     Args:
         module: the model; that of a folder has no weights until `body` is read.
@@ -80,11 +80,11 @@ class HuggingFaceModel:
 
     @cached_property
     def body(self) -> Any:
-        """The model with its weights, which are read when they are first needed; it is `module`."""
+        """The model with its weights, which are read when they are first needed; from then on it is `module`."""
         if self._path is not None:
-            config, dtype = self.module.config, BODY_DTYPES[self.dtype]
-            generation = getattr(self.module, "generation_config", None)
-            load(_class_around(self.module), self._path, config, self.files, dtype=dtype, generation_config=generation)
+            empty, dtype = self.module, BODY_DTYPES[self.dtype]
+            more = {"dtype": dtype, "generation_config": getattr(empty, "generation_config", None)}
+            self.module = load(type(empty), self._path, empty.config, self.files, **more)
             layer = output_layer(self.module)
             if self.tied and layer.weight is not self.module.get_input_embeddings().weight:
                 key = next(key for key, part in self.module.named_modules() if part is layer)
@@ -177,12 +177,6 @@ def config_and_class(path: Path) -> tuple[Any, Any]:
         config = kind.from_dict(kind._decode_special_floats(values))
         base: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     return config, base if mark is None else headed_class(base, checked_spec(mark, path / folder.CONFIG))
-
-
-def _class_around(module: nn.Module) -> Any:
-    """Return a class whose ``from_pretrained`` loads the weights into a model that is built already."""
-    kind = type(module)
-    return type(kind.__name__, (kind,), {"__new__": lambda *_, **__: module, "__module__": kind.__module__})
 
 
 def load(kind: Any, path: Path, config: Any, files: list[Path], **options: Any) -> Any:

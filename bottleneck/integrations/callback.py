@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -20,25 +19,27 @@ class TransformersCallback(TrainerCallback):
 
     Args:
         data: held-out token ids, or a text with ``tokenizer``; see `model_statistics`.
-        log: function that takes the numbers; by default ``trainer.log``, which passes them on to Weights & Biases,
+        log: function that takes the numbers, such as ``trainer.log``, which passes them on to Weights & Biases,
             TensorBoard and the others of ``report_to``.
         every: steps between two measurements; another one follows at the end of training.
         tokenizer: tokenizer of a text.
         prefix: prefix of each number's name.
 
     Raises:
-        ConfigurationError: for fewer than one step, or without ``log`` where no trainer calls.
+        ConfigurationError: for fewer than one step.
 
     Example::
 
-        Trainer(model, args, train_dataset=data, callbacks=[TransformersCallback(held_out_ids, every=500)]).train()
+        trainer = Trainer(model, args, train_dataset=data)
+        trainer.add_callback(TransformersCallback(held_out_ids, log=trainer.log, every=500))
+        trainer.train()
     """
 
     def __init__(
         self,
         data: Any,
         *,
-        log: Callable[[dict[str, float]], None] | None = None,
+        log: Callable[[dict[str, float]], None],
         every: int = 500,
         tokenizer: Any = None,
         prefix: str = "bottleneck/",
@@ -73,16 +74,5 @@ class TransformersCallback(TrainerCallback):
         statistics = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
         named = {f"{self.prefix}{name}": value for name, value in statistics.items()}
         should_log = control.should_log  # `Trainer.log` takes it back, and the loss of this step is still to be logged
-        (self.log or _log_of_trainer(state))(named)
+        self.log(named)
         control.should_log = should_log
-
-
-def _log_of_trainer(state: TrainerState) -> Callable[[dict[str, float]], None]:
-    """Return the method ``log`` of the trainer that called, which transformers does not hand to its callbacks."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        trainer: Any = frame.f_locals.get("self")
-        if getattr(trainer, "state", None) is state and hasattr(trainer, "log"):
-            return cast(Callable[[dict[str, float]], None], trainer.log)
-        frame = frame.f_back
-    raise ConfigurationError("no trainer called TransformersCallback: give log, a function that takes the numbers")

@@ -48,8 +48,8 @@ def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
         use_cpu=True, disable_tqdm=True, logging_steps=1,
     )  # fmt: skip
     held_out = rows[:8]
-    ours = TransformersCallback(held_out, every=2)
-    trainer = Trainer(model=model, args=settings, train_dataset=data, callbacks=[ours])
+    trainer = Trainer(model=model, args=settings, train_dataset=data)
+    trainer.add_callback(TransformersCallback(held_out, log=trainer.log, every=2))
     own: list[dict[str, float]] = []
     trainer.add_callback(TransformersCallback(held_out, every=3, prefix="alone/", log=own.append))
     seen: list[Any] = []
@@ -79,23 +79,15 @@ def test_one_text_that_is_longer_or_shorter_than_a_window() -> None:
 
 
 def test_a_text_that_cannot_be_read_is_refused_before_the_first_step() -> None:
-    callback = TransformersCallback(torch.full((2, 12), M))
+    callback = TransformersCallback(torch.full((2, 12), M), log=print)
     state: Any = SimpleNamespace(is_world_process_zero=True, global_step=0)
     with pytest.raises(BottleneckError):
         callback.on_train_begin(None, state, None, model=_model())  # type: ignore[arg-type]
 
 
-def test_without_a_trainer_the_numbers_need_a_function() -> None:
-    callback = TransformersCallback(torch.randint(M, (2, 12)))
-    state: Any = SimpleNamespace(is_world_process_zero=True, global_step=1)
-    control: Any = SimpleNamespace(should_log=False)
-    with pytest.raises(ConfigurationError, match="no trainer called TransformersCallback: give log"):
-        callback.on_train_end(None, state, control, model=_model())  # type: ignore[arg-type]
-
-
 def test_steps_are_counted_from_one() -> None:
     with pytest.raises(ConfigurationError, match="every must be at least 1 step, not 0"):
-        TransformersCallback([1, 2, 3], every=0)
+        TransformersCallback([1, 2, 3], log=print, every=0)
 
 
 def test_head_statistics_are_those_of_numpy() -> None:
