@@ -98,7 +98,7 @@ class LazyGroup(click.RichGroup):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="Example: bottleneck demo",
+    epilog="Example: bottleneck demo --out demo",
 )
 @click.version_option(__version__, prog_name="bottleneck")
 def main() -> None:

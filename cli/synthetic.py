@@ -45,24 +45,19 @@ if TYPE_CHECKING:
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE",
               help="Parameter for submitit, such as slurm_partition=gpu or timeout_min=60.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only list the cells, and say which are finished.")
-@click.option("--profile", "profiled", is_flag=True, help="Only time one pass of each model, at the smallest sizes.")
 @device_option
 @json_option
-def command(
-    preset_name: str | None, launcher: str, dry_run: bool, profiled: bool, json_to: Path | None, **options: Any
-) -> None:
+def command(preset_name: str | None, launcher: str, dry_run: bool, json_to: Path | None, **options: Any) -> None:
     """Fit output layers to random distributions; measure matched modes and KL divergence (Ganea et al. 2019, §5.1).
 
     Finished cells are kept in DIR/cells, so an interrupted grid continues and a larger grid reuses them. Each alpha has
     its figures, DIR/mode-matching-alpha-0.1 and DIR/kl-alpha-0.1, as PNG, PDF, SVG and CSV; a single fit has only CSV.
     """
-    if dry_run and profiled:
-        raise click.UsageError("give one of --dry-run and --profile")
     if options["slurm"] and launcher != "slurm":
         raise click.UsageError("--slurm goes with --launcher slurm")
     parts = {name: options.pop(name) for name in ("alphas", "vocabs", "dims", "models", "contexts", "seeds")}
     cells = _cells(preset_name, cycles=options.pop("cycles"), **parts)
-    action = _list if dry_run else _time if profiled else _submit if launcher == "slurm" else _fit
+    action = _list if dry_run else _submit if launcher == "slurm" else _fit
     emit(*action(cells, options.pop("out"), **options), json_to)
 
 
@@ -98,26 +93,6 @@ def _submit(
     how: dict[str, Any] = {"device": device, "max_memory": max_memory, "parameters": _parameters(slurm)}
     jobs = submit(cells, out.absolute() / "cells", progress=progress(), **how)
     return {"jobs": jobs}, f"{len(jobs)} jobs submitted; when they are done, the same command prints the table"
-
-
-def _time(cells: list[Cell], _out: Path, *, device: str, max_memory: int, **_: Any) -> tuple[Result, str]:
-    from softmax_bottleneck.core.devices import resolve_device
-    from softmax_bottleneck.synthetic import profile
-    from softmax_bottleneck.synthetic.grid import check_memory
-
-    cell, models = cells[0], dict.fromkeys(cell.model for cell in cells)
-    check_memory(cell, max_memory=max_memory)
-    result = profile(cell.blocks(resolve_device(device)), dim=cell.dim, models=models, max_memory=max_memory)
-    sampled = f"{result['sample']:.3f} s to sample it {'once, then kept' if result['cached'] else 'in every pass'}"
-    lines = [
-        f"P* of {result['contexts']:,} contexts over {result['vocab']:,} tokens: {sampled}",
-        f"three products with D = {result['dim']} and one exp: {result['bare']:.3f} s, {result['threads']} threads",
-    ]
-    for name, seconds in result["passes"].items():
-        over_bare, over_softmax = result["over_bare"][name], result["over_softmax"][name]
-        times = f"{over_bare:6.2f} times the bare arithmetic  {over_softmax:6.2f} times softmax"
-        lines.append(f"{name:>10} pass {seconds:7.3f} s  {times}")
-    return result, "\n".join(lines)
 
 
 def _list(cells: list[Cell], out: Path, *, max_memory: int, **_: Any) -> tuple[Result, str]:

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "bench": (("machine", "cases"), "bottleneck bench --json FILE"),
     "transformer": (("regime", "bits_per_byte"), "python notebooks/studies/transformer.py --out DIR"),
     "frozen": (("rate", "course", "added_parameters"), "python notebooks/studies/frozen_body.py --out DIR"),
-    "profile": (("machine", "passes"), "bottleneck synthetic --profile --json FILE"),
+    "profile": (("machine", "passes"), "python notebooks/studies/dirichlet_pass.py FILE"),
 }
 """For each kind of JSON file, the keys that identify it and the command that writes it."""
 CHECKPOINT = "checkpoint"

@@ -8,11 +8,10 @@ from .grid import PRESETS, grid, preset, run_grid
 from .launch import submit
 from .metrics import Agreement, agreement, expected_pairwise_kl, matrices, reachable
 from .models import MODELS
-from .profile import profile
 from .summary import summarize, table
 
 __all__ = [
     "DEFAULT_MEMORY", "MODELS", "PRESETS", "Agreement", "Attainable", "Cell", "DirichletBlocks", "Fit", "FitConfig",
     "Result", "Targets", "agreement", "attainable", "expected_pairwise_kl", "fit", "grid", "matrices", "preset",
-    "profile", "reachable", "run", "run_grid", "sample_dirichlet_log_probs", "submit", "summarize", "table",
+    "reachable", "run", "run_grid", "sample_dirichlet_log_probs", "submit", "summarize", "table",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import dirichlet_pass
 import frozen_body
 import pandas as pd
 import pytest
@@ -107,6 +108,14 @@ def test_heads_on_a_frozen_body_start_at_the_model_and_learn(model: Any, corpus_
     assert abs(added["softmax-mlp"] - added["mos-4"]) <= SIZE
     assert {runs[f"{head}-best-seed1"]["rank"] for head in ("softmax", "softmax-mlp")} == {SIZE + 1}
     assert runs["mos-4-best-seed1"]["rank"] > SIZE + 1
+
+
+def test_a_pass_over_distributions_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    _small(monkeypatch, dirichlet_pass, CONTEXTS=50, VOCAB=20, DIM=2, REPEATS=1)
+    found = dirichlet_pass.profile()
+    assert found["passes"].keys() == {"softmax", "mos", "lms-plif"}
+    assert found["over_softmax"]["mos"] == pytest.approx(found["passes"]["mos"] / found["passes"]["softmax"])
+    assert found["over_bare"]["softmax"] == pytest.approx(found["passes"]["softmax"] / found["bare"])
 
 
 def test_spam_is_learned_from_enough_texts_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

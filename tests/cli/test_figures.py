@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from softmax_bottleneck.figures import REGISTRY
+import pytest
+
+from softmax_bottleneck.figures import REGISTRY, output
 
 from .conftest import Bottleneck
 
@@ -33,8 +35,9 @@ def test_everything_ends_with_three_lines(world: Path, bottleneck: Bottleneck) -
     assert max(map(len, [absent, *missing])) <= 80
 
 
-def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck) -> None:
+def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("R.md").write_text("<!-- table mos-table-6 -->\n<!-- end of table -->\n", encoding="utf-8")
+    monkeypatch.setattr(output, "REGISTRY", {name: output.REGISTRY[name] for name in ("spectra", "mos-table-6")})
     done = bottleneck("figures", "--results", "demo/reports", "--readme", "R.md", "--gallery", "page.md")
     assert done.exit_code == 0, done.stderr
     assert "9,981" in Path("R.md").read_text(encoding="utf-8")

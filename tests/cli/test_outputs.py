@@ -35,7 +35,7 @@ def _prepare() -> None:
     Path("link.npy").symlink_to("m.npy")
     np.savez("m.npz", A=logits)
     save_file({"a": logits, "b": logits}, "m.safetensors")
-    np.savez("w.npz", W=logits[:6, :4], b=logits[0, :6], g=np.ones(4, np.float32))
+    np.savez("w.npz", b=logits[0, :6])
     np.save("h.npy", logits[:, :4])
     np.save("w.npy", logits[:6, :4])
     Path("t.jsonl").write_text('{"body": "w1 w2 w3 w4"}\n', encoding="utf-8")
@@ -55,23 +55,15 @@ KEPT = [
     ["rank", RUN, "--json", "blob"],  # a file of the run by another name, as in the hub's cache
     ["rank", RUN, "--json", f"{RUN}/trainer_state/new.json"],
     ["rank", RUN, "--data", "corpus", "--json", "corpus/test.txt"],
-    ["argmaxable", "m.npy", "--kind", "matrix", "--json", "m.npy"],
-    ["spectrum", "m.npy", RUN, "--out", f"{RUN}/figure.png"],
     ["rank", "h.npy", "--head", "w.npy", "--json", "w.npy"],
-    ["rank", "h.npy", "--head", "w.npz:W", "--save-spectrum", "w.npz"],
     ["kld", "h.npy", "--head", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
-    ["gradient", "h.npy", "--head", "w.npy", "--norm", "w.npz:g", "--json", "w.npz"],
     ["need", "demo/runs/softmax", "--data", "t.jsonl:body", "--json", "t.jsonl"],
-    ["head", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
-    ["identify", "m.npy", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
     ["compare", "m.npy", "x=file://same.npy", "--json", "link.npy"],
     ["eval", "kn3:corpus", "--json", "corpus/train.txt"],
     ["figures", "--results", "demo/reports", "--gallery", "page.md"],
     ["demo", "--initial", "demo/runs", "--out", "demo"],
     ["train", "--finetune", RUN, "--out", f"{RUN}/more"],
     ["synthetic", "--json", "synthetic/cells/new.json"],
-    ["dump", RUN, "--out", f"{RUN}/store.zarr"],
-    ["copy", RUN, "--out", f"{RUN}/small"],
 ]
 
 

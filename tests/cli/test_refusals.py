@@ -84,7 +84,6 @@ REFUSED = [
     (f"{GRID} --launcher slurm", 1, "cannot be submitted to Slurm from here"),
     (f"{GRID} --launcher slurm --slurm x", 2, "'x' has no '='"),
     (f"{GRID} --slurm timeout_min=5", 2, "--slurm goes with --launcher slurm"),
-    (f"{GRID} --dry-run --profile", 2, "give one of --dry-run and --profile"),
     (f"{GRID} --vocab ten", 2, "'ten' is not a list of whole numbers"),
     (f"{GRID} --dim ,", 2, "is not a list of whole numbers"),
 ]

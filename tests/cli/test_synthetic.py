@@ -75,14 +75,3 @@ def test_several_concentrations(place: Path) -> None:
     assert {file.stem for file in Path("synthetic").glob("*.csv")} == {
         "kl-alpha-0.1", "kl-alpha-1", "mode-matching-alpha-0.1", "mode-matching-alpha-1"
     }  # fmt: skip
-
-
-def test_profile(place: Path) -> None:
-    found = json.loads(_run("--vocab 100 --dim 5 --models mos,lms-plif --profile --json -").stdout)
-    assert found["passes"].keys() == {"softmax", "mos", "lms-plif"}
-    assert found["over_softmax"]["mos"] == pytest.approx(found["passes"]["mos"] / found["passes"]["softmax"])
-    assert found["over_bare"]["softmax"] == pytest.approx(found["passes"]["softmax"] / found["bare"])
-    assert found["cached"]
-    text = _run("--vocab 100 --dim 5 --profile --max-memory 1KiB").stdout
-    assert "every pass" in text
-    assert "times the bare arithmetic" in text

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from attacks import promise
 from softmax_bottleneck.cli import COMMANDS
@@ -118,7 +116,7 @@ def test_nobody_else_is_there(rank: str, place: Callable[..., Path], monkeypatch
     assert "cannot be joined" in promise.check(promise.run(["rank", "m.npy"]))
 
 
-NAMES = ["\x1b[31mred$\\frac$", "a\nb", "\udcff", "-m", "_σ %s%n{0}"]
+NAMES = ["\x1b[31mred$\\frac$ a\nb\udcff_σ %s%n{0}", "-m"]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
@@ -168,23 +166,3 @@ def test_what_is_unreadable_is_said_to_be(place: Callable[..., Path]) -> None:
         sentence = promise.check(each)
         assert "Permission denied" in sentence
         assert name in sentence
-
-
-LONG = {"demo", "bench", "train", "synthetic"}
-"""Commands that work for minutes by default."""
-WORDS = st.one_of(
-    st.sampled_from(
-        [*sorted({*COMMANDS} - LONG), "m.npy", "text", "s.npz", "--json", "-", "--out", "x.png", "--kind", "matrix"]
-    ),
-    st.sampled_from(["--contexts", "--method", "--eps", "--data", "--split", "test", "3", "-1", "--dry-run"]),
-    st.text(max_size=12),
-)
-
-
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(words=st.lists(WORDS, min_size=1, max_size=5))
-def test_any_words(words: list[str], place: Callable[..., Path]) -> None:
-    folder = place() if Path.cwd().name == "w" else place("m.npy", "s.npz", "text")
-    before = promise.snapshot(folder)
-    promise.check(promise.run(words), codes=(0, 1, 2, 3))
-    promise.check_kept(before, folder)

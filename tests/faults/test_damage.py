@@ -255,7 +255,7 @@ def state(change: Callable[[dict[str, torch.Tensor], dict[str, Any]], object]) -
     def apply(file: Path) -> None:
         held, numbers = checkpoint.read_state(file)
         change(held, numbers)
-        checkpoint.write_state(file, held, numbers)
+        checkpoint.write_state(file.parents[1], numbers["step"], held, numbers)
 
     return apply
 

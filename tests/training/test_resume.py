@@ -65,7 +65,6 @@ def _disk(**options: Any) -> Iterator[_Disk]:
 
 
 STATES: dict[str, dict[str, Any]] = {
-    "adamw": {"head": {"name": "softmax", "bias": False}, "save_every": 4},
     "all that awd-lstm draws and averages": {
         "backbone": AWD,
         "head": {"name": "mos", "components": 2, "context_dropout": 0.3},

@@ -1,42 +1,40 @@
-"""The time of a pass over the distributions, beside that of its matrix products and exponential alone."""
+"""The time of a pass over Dirichlet distributions, beside that of its matrix products and exponential alone.
+
+python notebooks/studies/dirichlet_pass.py figures/results/bench/synthetic-profile.json
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils import benchmark
 
-from ..core.machine import machine
-from ..heads import Head
-from ..heads.blocked import blocked_loss
-from .dirichlet import DEFAULT_MEMORY, DirichletBlocks, Targets
-from .models import build
+from softmax_bottleneck.core.files import write_json
+from softmax_bottleneck.core.machine import machine
+from softmax_bottleneck.heads import Head
+from softmax_bottleneck.heads.blocked import blocked_loss
+from softmax_bottleneck.synthetic import DirichletBlocks, Targets
+from softmax_bottleneck.synthetic.models import build
 
 REPEATS = 5
+CONTEXTS, VOCAB, DIM, MODELS = 10_000, 1_000, 10, ("mos", "lms-plif")
+"""T, M, D, and the models beside the linear softmax."""
 
 
-def profile(
-    blocks: DirichletBlocks, *, dim: int, models: Iterable[str], max_memory: int = DEFAULT_MEMORY
-) -> dict[str, Any]:
+def profile() -> dict[str, Any]:
     """Measure the time of one pass of each model, loss and gradients, over all contexts: the least of five.
 
-    Args:
-        blocks: P*.
-        dim: D.
-        models: names of `MODELS`; the linear softmax is always measured.
-        max_memory: largest size of P*, in bytes, that is kept in memory, as in a fit.
-
-    Returns:
-        ``contexts``, ``vocab``, ``dim``, ``device``, ``machine``, ``threads``; ``cached``, whether P* was kept;
-        seconds: ``sample``, to draw P* once; ``bare``, for three matrix products and one exponential for each block,
-        each product in its fastest order; ``passes``, for each model without sampling; the ratios ``over_bare`` and
-        ``over_softmax`` of ``passes``.
+    In the result are, in seconds, ``sample``, to draw P* once; ``bare``, three matrix products and one exponential for
+    each block, each product in its fastest order; and ``passes``, for each model without sampling.
     """
-    targets = Targets(blocks, max_memory=max_memory)
+    blocks, dim = DirichletBlocks(CONTEXTS, VOCAB, 0.1, 0), DIM
+    targets = Targets(blocks)
     first = targets.probabilities(0)
     hidden = torch.randn(blocks.rows_at_once, dim, device=blocks.device)
     weight = torch.ones(blocks.vocab, dim, device=blocks.device)
@@ -56,7 +54,7 @@ def profile(
             _ = weight.T @ probability.T, contexts.T @ probability
 
     tasks: dict[str, Callable[[], Any]] = {"sample": lambda: [None for _ in blocks], "bare": bare}
-    for name in ("softmax", *models):
+    for name in ("softmax", *MODELS):
         head = build(name, vocab=blocks.vocab, dim=dim, seed=0, device=blocks.device)
         tasks.setdefault(name, partial(one_pass, head))
     seconds = dict.fromkeys(tasks, math.inf)
@@ -80,3 +78,7 @@ def profile(
         "over_bare": {name: value / bare_seconds for name, value in seconds.items()},
         "over_softmax": {name: value / seconds["softmax"] for name, value in seconds.items()},
     }
+
+
+if __name__ == "__main__":
+    write_json(Path(sys.argv[1]), profile())
