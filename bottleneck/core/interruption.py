@@ -38,8 +38,6 @@ class Stop:
     """A request to stop, kept until the work can stop: the first signal is noted, a second one acts at once."""
 
     def __init__(self) -> None:
-        self.signals = 0
-        """Number of signals received."""
         self._previous: dict[int, Any] = {}
         self._number: int | None = None
         self._acts_at_once = False
@@ -82,10 +80,9 @@ class Stop:
         number, self._number = self._number, None
         if number is not None:
             self._previous[number](number, None)
-            self.signals = 0  # the handler lets the work go on
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.signals += 1
+        acts_now = self._acts_at_once or self.requested
         self._number = number
-        if self._acts_at_once or self.signals > 1:
+        if acts_now:
             self.obey()

@@ -27,7 +27,6 @@ from ..language_models.backbones import State
 from ..language_models.checkpoint import (
     METRICS,
     MODEL,
-    STATE,
     TIMING,
     keep_checkpoint,
     load_tensors_into,
@@ -126,7 +125,7 @@ class Loop:
                 f"the saved state in {self.folder} is that of {saved_by} processes, not {self.processes.count}: start "
                 f"{saved_by} again"
             )
-        load_tensors_into(self.model, part("model"), where=self.folder / STATE)
+        load_tensors_into(self.model, part("model"), where=self._last_state() or self.folder)
         check_schema(numbers, TrainerState)
         self.state = TrainerState(**numbers)
         groups = self.optimizer.state_dict()["param_groups"]
@@ -337,9 +336,7 @@ class Loop:
         try:
             row = self.processes.in_first(lambda: self._validate(self.state.epoch + 1))
         except INTERRUPTIONS:
-            # The first signal comes while nothing changes; a second may come anywhere, and several processes cannot
-            # save without each other.
-            if self.stop.signals == 1 and self.processes.count == 1:
+            if self.processes.count == 1:  # several cannot save without each other
                 self._save()
             raise
         seconds, self.checked = time.monotonic() - self.checked, time.monotonic()

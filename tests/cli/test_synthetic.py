@@ -50,7 +50,7 @@ def test_table_figures_cells_and_json(place: Path) -> None:
     listed = _run(f"--preset paper-fig8 {SMALL} --dry-run").stdout.splitlines()
     assert listed[-1] == "8 cells, 0 to do"
     assert all(line.startswith("done") for line in listed[:-1])
-    Path(listed[0].split()[-1]).write_text("{", encoding="utf-8")
+    Path(listed[0].split()[-1]).unlink()
     assert _run(f"--preset paper-fig8 {SMALL} --dry-run").stdout.splitlines()[-1] == "8 cells, 1 to do"
 
 

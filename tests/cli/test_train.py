@@ -33,14 +33,6 @@ def test_finetune(world: Path, bottleneck: Bottleneck) -> None:
     assert later.stdout == done.stdout, later.output
 
 
-def test_a_copy_is_a_run(world: Path, bottleneck: Bottleneck) -> None:
-    done = bottleneck("copy", "demo/runs/mos", "--out", "small", "--dtype", "float32")
-    assert done.exit_code == 0, done.output
-    assert "small: " in done.stdout
-    texts = [bottleneck("eval", run).stdout for run in ("small", "demo/runs/mos")]
-    assert texts[0] == texts[1] != ""
-
-
 def test_a_runs_own_configuration_is_a_configuration(world: Path, bottleneck: Bottleneck) -> None:
     done = bottleneck("train", "--config", "demo/runs/mos/config.json", "--out", "again")
     assert done.exit_code == 0, done.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -257,21 +256,6 @@ def test_errors_anywhere_in_training(
         with pytest.raises(TrainingError if is_memory else RuntimeError, match=text):
             train(configure(epochs=1, micro_batch_size=1), tmp_path)
     assert train(configure(epochs=1, micro_batch_size=1), tmp_path).steps
-
-
-def test_a_run_of_an_older_version_is_continued(tmp_path: Path, configure: Configure) -> None:
-    """Its configuration lacks the settings that came later; they are at their defaults."""
-    train(configure(), tmp_path)
-    file = tmp_path / "config.json"
-    config = json.loads(file.read_text(encoding="utf-8"))
-    del config["initial"], config["model"]["head"]["context_dropout"]
-    for key in ("averaging", "bptt_deviation", "micro_batch_size", "precision", "compile", "stop_interval"):
-        del config["training"][key]
-    file.write_text(json.dumps(config), encoding="utf-8")
-    (tmp_path / "COMPLETE").unlink()
-    train(configure(), tmp_path)
-    with pytest.raises(RunError, match=r"training\.precision \(was 'float32', now 'bfloat16'\)"):
-        train(configure(precision="bfloat16"), tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler's own look at it
