@@ -70,7 +70,7 @@ def _line(label: str, model: Model) -> dict[str, str]:
 
 
 def _rank(rank: RankEstimate) -> str:
-    return f"≥ {rank.value:,}" if rank.at_least else rank_text([vars(rank)])
+    return f"≥ {rank.value:,}" if rank.at_least else rank_text([rank.to_dict()])
 
 
 def _number(model: Model, name: str) -> str:
