@@ -193,14 +193,14 @@ def by_model(data: pd.DataFrame) -> Iterator[tuple[Look, pd.DataFrame]]:
         yield look, data[data["model"] == model]
 
 
-def family_panels() -> dict[str, Any]:
+def family_panels(*, share_y: bool = True) -> dict[str, Any]:
     """Return the settings of a figure with one panel for each family of presets, under the name of its corpus."""
 
     def title(family: str, rows: pd.DataFrame) -> str:
         corpus = CORPORA.get(family.partition("-")[0])
         return f"{corpus} ({family})" if corpus else family
 
-    return {"panel": "family", "panel_title": title, "layout": {"least_width": 2.4}}
+    return {"panel": "family", "panel_title": title, "layout": {"least_width": 2.4, "share_y": share_y}}
 
 
 def cell(row: str, column: str, kind: str, text: str, **more: Any) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def learned_functions(results: Results) -> pd.DataFrame:
     )
 
 
-@figure("lms-figure-4", data=learned_functions, needs=FUNCTION, **family_panels())
+@figure("lms-figure-4", data=learned_functions, needs=FUNCTION, **family_panels(share_y=False))
 def learned_plif(ax: Axes, data: pd.DataFrame) -> None:
     """Functions that PLIF heads learned, less the identity, with which the head is a Softmax: f(x) − x, shifted to 0 at
     x = 0, since a softmax does not depend on a constant (Ganea et al. 2019, figure 4, for WikiText-2, shows f).

@@ -33,10 +33,10 @@ PTB_AND_WT2 = {"ptb": "ptb-mos", "wikitext-2": "wt2-mos"}
 
 
 def by_components(results: Results) -> pd.DataFrame:
-    """Return the numbers of table 7, measured ranks row-centred; see `Table`."""
+    """Return the numbers of table 7, measured ranks with their intervals; see `Table`."""
     data = ENTRIES["mos-table-7"].compute(results)
     for place, row in data[(data["kind"] == "measured") & (data["column"] == "rank")].iterrows():
-        if ranks := results.ranks(row["source"], part="rank_centered"):
+        if ranks := results.ranks(row["source"], part="rank"):
             values = [rank["value"] for rank in ranks]
             ends = min(rank["low"] for rank in ranks), max(rank["high"] for rank in ranks)
             data.loc[place, ["value", "low", "high"]] = [sum(values) / len(values), *ends]
@@ -56,7 +56,7 @@ def by_components(results: Results) -> pd.DataFrame:
 def table_7(ax: Axes, data: pd.DataFrame) -> None:
     """Rank of the log-probability matrix and test perplexity on Penn Treebank by number K of softmaxes in MoS (Yang
     et al. 2018, table 7): published (grey, hollow) and, where measured, this repository's, also of small models (blue,
-    filled; the row-centred rank, with thin bars from the lowest to the highest within the interval of tolerances).
+    filled; thin bars from the lowest to the highest rank within the interval of tolerances).
     Perplexities are shares of that with K = 3.
     """
     column = data["column"].iloc[0]

@@ -141,8 +141,7 @@ def effective_ranks(ax: Axes, data: pd.DataFrame) -> None:
     for look, rows in by_model(data):
         resolved = rows[rows["rank"].notna()]
         ax.plot(resolved["epsilon"], resolved["rank"].astype(float), **look.line())
-    ax.set(xscale="log", yscale="log", xlabel="energy left out, ε (falls →)", ylabel="ε-effective rank")
-    ax.invert_xaxis()
+    ax.set(xscale="log", yscale="log", xlabel="share ε of the energy that is left out", ylabel="ε-effective rank")
 
 
 def row_centring_data(results: Results) -> pd.DataFrame:
