@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ..measure.comparison import table_cells
 from ..measure.divergences import Estimate
 from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
 from ..results.published import Table as Published
 from ..results.tables import Table, rank_text
-from ..spectrum import RankEstimate
 from .contents import Contents, Model
 
 DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f"}
@@ -34,7 +34,7 @@ def distance_table(contents: Contents) -> Table:
             reference, model = map(contents.label_of, each["sources"])
             numbers = table_cells({name: Estimate(**values) for name, values in statistics.items()})
             ranks = each["difference"]
-            numbers["rank of difference"] = "–" if ranks is None else _rank(RankEstimate(**ranks["rank"]))
+            numbers["rank of difference"] = "–" if ranks is None else _rank(ranks["rank"])
             lines.append({"model Q": model, "reference P": reference, **numbers})
     header = list(dict.fromkeys(name for line in lines for name in line))
     return _turned(header, [[line.get(name, "–") for name in header] for line in lines])
@@ -57,8 +57,8 @@ def _line(label: str, model: Model) -> dict[str, str]:
         "model": label,
         "d": "" if report.embedding_size is None else f"{report.embedding_size:,}",
         "bounds": ", ".join(f"{value:,}" for value in bounds) or "none",
-        "rank": _rank(report.rank),
-        "row-centred rank": _rank(report.rank_centered),
+        "rank": _rank(report.rank.to_dict()),
+        "row-centred rank": _rank(report.rank_centered.to_dict()),
         "test perplexity": _number(model, "test perplexity"),
         "valid perplexity": "" if "test perplexity" in model.numbers else _number(model, "valid perplexity"),
         "pairwise KL, nats": _number(model, f"{model.split} pairwise KL"),
@@ -69,8 +69,9 @@ def _line(label: str, model: Model) -> dict[str, str]:
     }
 
 
-def _rank(rank: RankEstimate) -> str:
-    return f"≥ {rank.value:,}" if rank.at_least else rank_text([rank.to_dict()])
+def _rank(rank: Mapping[str, Any]) -> str:
+    """Return a rank as JSON has it."""
+    return f"≥ {rank['value']:,}" if rank["at_least"] else rank_text([rank])
 
 
 def _number(model: Model, name: str) -> str:
@@ -113,7 +114,7 @@ def _measured(model: Model, metric: str, split: str, table: Published) -> str:
         value = model.numbers.get("parameters" if metric == "parameters" else f"{split} {metric}")
         return "" if value is None else format(value, DIGITS[metric])
     same = split == model.split and table.rank_contexts in (None, model.shape[0])
-    return _rank(model.report.rank) if same else ""
+    return _rank(model.report.rank.to_dict()) if same else ""
 
 
 def provenance(model: Model) -> list[tuple[str, str]]:
