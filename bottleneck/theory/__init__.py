@@ -5,9 +5,9 @@ finite, or shapes that do not fit together, and `ConfigurationError` for an opti
 """
 
 from .approximation import BestLogits, best_logits, frobenius_lower_bound, recommended_embedding_size
-from .argmax_program import Certificate
 from .argmaxable import ArgmaxReport, unargmaxable
 from .context_vectors import Attainable, attainable
+from .hulls import Certificate
 from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
 from .maximum_entropy import BestContextVector, best_context_vector
 from .multimode import Parallelograms, Separation, parallelograms, separation

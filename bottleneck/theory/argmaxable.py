@@ -14,8 +14,8 @@ from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
 from ..results.base import UNSAVED, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
-from .argmax_program import Certificate, Decision, decide
 from .argmax_search import Ids, Layer, Witnesses, search
+from .hulls import Certificate, Decision, decide
 from .inputs import Floats, real_matrix, real_vector
 
 AT_ONCE = 8
@@ -164,7 +164,7 @@ def _decisions(
     workers = min(workers, -(-len(rivals) // AT_ONCE))
     if workers <= 1:
         for token, seen in rivals.items():
-            yield token, decide(layer, token, seen, seconds=seconds)
+            yield _decide((layer, seconds), {token: seen})[0]
         return
     items = list(rivals.items())
     tasks = [dict(items[start : start + AT_ONCE]) for start in range(0, len(items), AT_ONCE)]
@@ -174,4 +174,7 @@ def _decisions(
 
 def _decide(how: tuple[Layer, float | None], task: Mapping[int, Ids]) -> list[tuple[int, Decision]]:
     layer, seconds = how
-    return [(token, decide(layer, token, seen, seconds=seconds)) for token, seen in task.items()]
+    return [
+        (token, decide(layer, np.array([token]), layer.allowed[layer.allowed != token], seen, seconds=seconds))
+        for token, seen in task.items()
+    ]

@@ -11,10 +11,9 @@ import numpy as np
 
 from ..core.checks import check_above_zero, check_positive, typed
 from ..errors import ConfigurationError, MatrixError
-from .argmax_program import CLOSE
 from .argmax_search import Ids, Layer
+from .hulls import Certificate, decide
 from .inputs import EPS, Floats, real_matrix, real_vector
-from .linear_program import minimize
 
 PAIRS = 1 << 22
 """Number of pairs of tokens whose sums are sorted at once."""
@@ -170,32 +169,15 @@ def separation(
         raise ConfigurationError(
             f"the two sets must hold different ids from 0 to {len(W) - 1}, at least one each, not {above} and {below}"
         )
-    layer = Layer(W, b)
-    # Maximize t under z_g ≥ c + t and z_s ≤ c − t, in the variables h, the threshold c, the bias' weight, and t.
-    signs = np.concatenate([np.ones(len(over)), -np.ones(len(under))])
-    centre = W[everything].mean(0)
-    A = np.hstack([W[everything] - centre, np.ones((len(everything), 1))])
-    biases = b[everything, None] - b[everything].mean()
-    size = max(abs(A[:, :-1]).max(), abs(biases).max()) or 1.0
-    A[:, :-1] /= size
-    A = np.hstack([A, biases / size]) * signs[:, None]
-    d = W.shape[1]
-    program = minimize(
-        np.append(np.zeros(d + 2), -1.0),
-        rows=np.hstack([-A, np.ones((len(A), 1))]),
-        limits=np.zeros(len(A)),
-        bounds=[(-1, 1)] * d + [(None, None), (0, 1 if layer.has_bias else 0), (None, 1)],
-        seconds=seconds,
-    )
-    if program is None:
+    exponent = int(np.frexp(abs(W).max())[1])  # without rounding, so that squares do not overflow or underflow
+    decision = decide(Layer(np.ldexp(W, -exponent), b), over, under, under, seconds=seconds)
+    if decision is None:
         return Separation(None, None, None, None)
-    h = layer.separating(over, under, program.x[:d], float(program.x[d + 1]))
-    if h is not None:
-        return Separation(True, h, None, None)
-    if -program.value > CLOSE:
-        return Separation(None, None, None, None)
-    upper, lower = np.split(program.multipliers, [len(over)])
-    return Separation(False, None, upper / upper.sum(), lower / lower.sum())
+    if not isinstance(decision, Certificate):
+        return Separation(True, np.ldexp(decision, -exponent), None, None)
+    weights = np.zeros(len(W))
+    weights[decision.tokens] = decision.weights
+    return Separation(False, None, decision.above, weights[under])
 
 
 def _ids(tokens: Any) -> Ids:
