@@ -99,7 +99,6 @@ for pair in ([0, 1], [0, 2]):
 W = np.array([[0.0], [1.0], [2.0]])
 support = sb.theory.provably_supported([0.1, 0.2, 0.7], W)
 print("proved:", support.tokens, "with probability at least", support.least.round(3))
-print("thrown away by top-p sampling at 0.6:", sb.theory.discarded_by_top_p([0.1, 0.2, 0.7], W, top_p=0.6))
 
 # %% [markdown]
 # ## Duality

@@ -4,22 +4,20 @@ All of them take arrays, tensors or nested lists. They raise `MatrixError` for n
 finite, or shapes that do not fit together, and `ConfigurationError` for an option of another type or out of its range.
 """
 
-from .approximation import BestLogits, best_logits, frobenius_lower_bound, recommended_embedding_size
+from .approximation import frobenius_lower_bound, recommended_embedding_size
 from .argmaxable import ArgmaxReport, unargmaxable
 from .context_vectors import Attainable, attainable
 from .hulls import Certificate
 from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
 from .maximum_entropy import BestContextVector, best_context_vector
 from .multimode import Parallelograms, Separation, parallelograms, separation
-from .plif import PLIFApproximation, plif_approximation
 from .pointwise import exact_rank, power_rank_bound, power_rank_example
 from .power_law import PowerLaw, power_law
-from .support import ProvedSupport, discarded_by_top_p, provably_supported
+from .support import ProvedSupport, provably_supported
 
 __all__ = [
-    "ArgmaxReport", "Attainable", "BestContextVector", "BestLogits", "Certificate", "MinimalRank", "PLIFApproximation",
-    "Parallelograms", "PowerLaw", "ProvedSupport", "Separation", "Verdict", "attainable", "best_context_vector",
-    "best_logits", "discarded_by_top_p", "exact_rank", "expressible", "frobenius_lower_bound", "is_member",
-    "minimal_rank", "parallelograms", "plif_approximation", "power_law", "power_rank_bound", "power_rank_example",
-    "provably_supported", "recommended_embedding_size", "row_shift", "separation", "unargmaxable",
+    "ArgmaxReport", "Attainable", "BestContextVector", "Certificate", "MinimalRank", "Parallelograms", "PowerLaw",
+    "ProvedSupport", "Separation", "Verdict", "attainable", "best_context_vector", "exact_rank", "expressible",
+    "frobenius_lower_bound", "is_member", "minimal_rank", "parallelograms", "power_law", "power_rank_bound",
+    "power_rank_example", "provably_supported", "recommended_embedding_size", "row_shift", "separation", "unargmaxable",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,6 @@ import numpy as np
 from ..core.checks import check_positive, typed
 from ..errors import ConfigurationError
 from ..spectrum.measures import descending
-from .inputs import Floats, largest_singular, real_matrix
-
-
-@dataclass(frozen=True, eq=False)
-class BestLogits:
-    """The logits of rank d whose row-centred log-probabilities are nearest."""
-
-    H: Floats
-    """(T, d)."""
-    W: Floats
-    """(M, d)."""
-    error: float
-    """Frobenius norm of the row-centred difference, the least of all H and W of this size."""
-    log_prob_error: float
-    """‖log P − log softmax(H Wᵀ)‖_F, in nats; for every H and W it is at least `error`."""
 
 
 @typed
@@ -53,29 +37,6 @@ def frobenius_lower_bound(sigma: Any, d: int, *, centered: bool = False) -> floa
     """
     check_positive(d=d)
     return float(np.linalg.norm(descending(sigma)[d + (not centered) :]))
-
-
-@typed
-def best_logits(A: Any, d: int) -> BestLogits:
-    r"""Return the logits of embedding size d that are nearest to log P in the row-centred Frobenius norm.
-
-    They are the truncated singular value decomposition of :math:`A (I - 11^⊤/M)` (Eckart and Young). The difference is
-    row-centred because a constant added to a row of logits does not change P (Yang et al. 2018, property 1).
-
-    Args:
-        A: log P, (T, M), nats.
-        d: embedding size; beyond min(T, M) columns are zero.
-
-    Example:
-        >>> best_logits(np.log([[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]]), 1).error < 1e-12
-        True
-    """
-    check_positive(d=d)
-    A = real_matrix(A, "A")
-    H, W, values = largest_singular(A - A.mean(1, keepdims=True), d)
-    logits = H @ W.T
-    shift = np.logaddexp.reduce(logits, 1) - np.logaddexp.reduce(A, 1)
-    return BestLogits(H, W, float(np.linalg.norm(values[d:])), float(np.linalg.norm(A - logits + shift[:, None])))
 
 
 @typed

@@ -53,15 +53,6 @@ def distributions(values: Any, vocab: int) -> Floats:
     return P / sums[:, None]
 
 
-def largest_singular(X: Floats, d: int, *, rank: int | None = None) -> tuple[Floats, Floats, Floats]:
-    """Return H (T, d) and W (M, d), whose H Wᵀ is the matrix nearest to X of rank d or ``rank``, and X's spectrum."""
-    U, values, V = svd(X)
-    size = min(d, len(values) if rank is None else rank)
-    H, W = np.zeros((X.shape[0], d)), np.zeros((X.shape[1], d))
-    H[:, :size], W[:, :size] = U[:, :size] * values[:size], V[:size].T
-    return H, W, values
-
-
 def independent_directions(X: Floats, size: float | None = None) -> tuple[Floats, Floats, Floats]:
     """Return the singular value decomposition of X without values up to ``size`` · ε, by default NumPy's tolerance."""
     U, values, V = svd(X)

@@ -17,8 +17,9 @@ from scipy.linalg import qr
 
 from ..core.checks import check_above_zero, check_positive, typed
 from ..errors import MatrixError
+from ..spectrum.lapack import svd
 from ..spectrum.rules import entry_roundoff, tolerance
-from .inputs import EPS, Floats, largest_singular, real_matrix, real_vector
+from .inputs import EPS, Floats, real_matrix, real_vector
 
 SVD_ERROR = 4 * EPS
 """Largest error of a computed singular value over σ₁ of a small matrix: 1.6 ε in 20,000 matrices of up to 6 × 6. In a
@@ -179,7 +180,10 @@ def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
     least = minimal_rank(A, eps=eps)
     centered = row_shift(A, least.shifts)
     if d >= least.rank:
-        H, W, _ = largest_singular(centered, d, rank=least.rank)
+        U, values, V = svd(centered)
+        size = least.rank
+        H, W = np.zeros((len(U), d)), np.zeros((V.shape[1], d))
+        H[:, :size], W[:, :size] = U[:, :size] * values[:size], V[:size].T
         return Verdict(True, least.rank, H, W, (), 0.0, centered)
     # The rows that a pivoted QR takes first are independent.
     pivots = qr(centered.T, mode="r", pivoting=True)[1][: d + 1]

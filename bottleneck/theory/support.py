@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_above_zero, typed
-from ..errors import ConfigurationError
 from .inputs import EPS, Floats, distributions, independent_directions, real_matrix
 from .linear_program import minimize
 
@@ -117,28 +116,3 @@ def _proof(
     offset -= max(0.0, float((heights + offset - allowed).max()) + roundoff)
     least = float(p @ heights) + offset - (len(p) + 2) * EPS * float(p @ abs(heights)) - roundoff
     return (least, h, offset - float(means @ h)) if least > 0 else None
-
-
-@typed
-def discarded_by_top_p(p: Any, W: Any, *, top_p: float = 0.9, seconds: float | None = None) -> NDArray[np.int64]:
-    """Return the tokens that top-p sampling excludes although `provably_supported` proves them.
-
-    Top-p keeps the likeliest tokens until their probabilities reach ``top_p`` (Holtzman et al. 2020, §3.1).
-
-    Args:
-        p: (M,), the model's probabilities.
-        W: (M, d), its output embeddings.
-        top_p: the threshold, in (0, 1].
-        seconds: time limit of each program.
-
-    Example:
-        >>> discarded_by_top_p([0.9, 0.04, 0.06], np.eye(3), top_p=0.9)  # d = M: everything is known
-        array([1, 2])
-    """
-    if not 0 < top_p <= 1:
-        raise ConfigurationError(f"top_p must lie in (0, 1], not {top_p}")
-    support = provably_supported(p, W, seconds=seconds)
-    (p,) = distributions(p, len(real_matrix(W, "W")))
-    order = np.argsort(-p, kind="stable")
-    reached = int(np.searchsorted(np.cumsum(p[order]), top_p - 1e-12)) + 1
-    return np.setdiff1d(support.tokens, order[:reached])

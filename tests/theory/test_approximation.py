@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from softmax_bottleneck.theory import best_logits, frobenius_lower_bound, recommended_embedding_size
+from softmax_bottleneck.theory import frobenius_lower_bound, recommended_embedding_size
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -22,15 +22,10 @@ def test_no_fit_goes_below(d: int) -> None:
 
     raw = frobenius_lower_bound(np.linalg.svd(A, compute_uv=False), d)
     by_centered = frobenius_lower_bound(np.linalg.svd(centered, compute_uv=False), d, centered=True)
-    best = best_logits(A, d)
-    start = np.concatenate([best.H.ravel(), best.W.ravel()])
+    U, values, V = np.linalg.svd(centered, full_matrices=False)
+    start = np.concatenate([(U[:, :d] * values[:d]).ravel(), V[:d].T.ravel()])
     fitted = min(minimize(error, start + s * generator.standard_normal(len(start))).fun for s in (0, 0.5))
-    assert raw <= by_centered <= np.sqrt(fitted) <= best.log_prob_error
-    assert best.error == pytest.approx(by_centered, rel=1e-12)
-    assert best.log_prob_error == pytest.approx(np.sqrt(error(start)), rel=1e-12)
-    difference = centered - best.H @ best.W.T
-    assert np.linalg.norm(difference) == pytest.approx(best.error, rel=1e-12)
-    assert abs(difference.sum(1)).max() < 1e-12
+    assert raw <= by_centered <= np.sqrt(fitted) <= np.sqrt(error(start))
 
 
 def test_the_raw_bound_is_reached() -> None:
@@ -51,4 +46,3 @@ def test_embedding_sizes() -> None:
             assert d == 1 or frobenius_lower_bound(values, d - 1, centered=centered) > error
     assert recommended_embedding_size(values, 0.0) == 4
     assert recommended_embedding_size(values, 0.0, centered=True) == 5
-    assert best_logits(np.zeros((2, 3)), 5).W.shape == (3, 5)

@@ -11,14 +11,13 @@ import torch
 
 from softmax_bottleneck import theory
 from softmax_bottleneck.errors import BottleneckError
-from softmax_bottleneck.theory import argmax_program, maximum_entropy, multimode, support
+from softmax_bottleneck.theory import hulls, maximum_entropy, support
 
 W = np.arange(6.0).reshape(3, 2) ** 2
 P = np.array([0.2, 0.3, 0.5])
 A = np.log(np.eye(4) + 0.1)
 CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "frobenius_lower_bound": ({"sigma": [2.0, 1.0], "d": 1}, {"sigma": [[-1.0], [np.nan], [[1.0]]], "d": [0]}),
-    "best_logits": ({"A": A, "d": 1}, {"d": [0, -1]}),
     "recommended_embedding_size": ({"sigma": [2.0, 1.0], "error": 1.0}, {"sigma": [[-1.0]], "error": [-1, np.inf]}),
     "unargmaxable": ({"W": W}, {"b": [[1.0], [0.0, 0.0, np.inf]], "seconds": [0], "workers": [0], "seed": [-1]}),
     "attainable": (
@@ -33,15 +32,10 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "best_context_vector": ({"P": P, "W": W}, {"P": [P[:2], 2 * P, np.log(P)], "tolerance": [0], "seconds": [-1]}),
     "parallelograms": ({"W": W}, {"tolerance": [-1, np.nan], "limit": [0]}),
     "separation": ({"W": W, "above": [0]}, {"above": [[3], [], [-1]], "below": [[0, 1]], "seconds": [0]}),
-    "plif_approximation": (
-        {"h": np.tanh, "T": 1.0, "P": 4},
-        {"h": [np.cos, lambda x: -x, lambda x: x * np.nan], "T": [0.0, np.inf], "P": [0], "R": [0.1, -1]},
-    ),
     "power_rank_bound": ({"N": 3, "M": 3, "d": 1, "p": 2}, {"N": [0], "M": [-1], "d": [0], "p": [0]}),
     "power_rank_example": ({"N": 3, "M": 9, "d": 2, "p": 2}, {"d": [4]}),
     "power_law": ({"sigma": np.arange(9.0, 0, -1)}, {"sigma": [[3, 0, 0]], "first": [0, 8], "last": [2, 10]}),
     "provably_supported": ({"p": P, "W": W}, {"p": [[0.5, 0.6, 0.0]], "seconds": [0]}),
-    "discarded_by_top_p": ({"p": P, "W": W}, {"top_p": [0, 1.1, np.nan]}),
 }
 """Function → arguments that it takes, and for each argument values of its type that it does not take."""
 MATRICES = {"A", "B", "W", "P", "p", "sigma", "shifts", "matrix", "b", "bias"}
@@ -77,10 +71,10 @@ def test_what_cannot_be_taken_is_one_sentence(name: str, arguments: dict[str, An
 @pytest.mark.parametrize(
     ("module", "answer", "unknown"),
     [
-        (multimode, lambda: theory.separation([[0.0], [1.0]], [0]).possible, None),
+        (hulls, lambda: theory.separation([[0.0], [1.0]], [0]).possible, None),
         (maximum_entropy, lambda: theory.best_context_vector([1, 0, 0], [[0.0], [1.0], [2.0]]).attained, (None,)),
         (support, lambda: theory.provably_supported([0.5, 0.5], np.eye(2)).unknown.tolist(), [0, 1]),
-        (argmax_program, lambda: theory.unargmaxable([[1.0], [-1.0], [0.0]]).unknown.tolist(), [2]),
+        (hulls, lambda: theory.unargmaxable([[1.0], [-1.0], [0.0]]).unknown.tolist(), [2]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from softmax_bottleneck.theory import best_context_vector, discarded_by_top_p, provably_supported
+from softmax_bottleneck.theory import best_context_vector, provably_supported
 
 
 def least_by_vertices(p: NDArray[np.float64], W: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -91,9 +91,3 @@ def test_d_at_least_m_minus_1_knows_everything() -> None:
         found = provably_supported(p, np.random.default_rng(d).standard_normal((4, d)))
         assert found.tokens.tolist() == [0, 2, 3]
         np.testing.assert_allclose(found.least, [0.5, 0.3, 0.2], atol=1e-8)
-
-
-def test_top_p_throws_proved_tokens_away() -> None:
-    assert discarded_by_top_p([0.6, 0.3, 0.1], np.eye(3)).tolist() == [2]
-    assert discarded_by_top_p([0.6, 0.3, 0.1], np.eye(3), top_p=1.0).tolist() == []
-    assert discarded_by_top_p([0.6, 0.3, 0.1], np.ones((3, 2))).tolist() == []

@@ -13,7 +13,7 @@ from pipelines import ROUNDINGS, assert_true, draw, low_rank
 from softmax_bottleneck import kld, perplexity, rank
 from softmax_bottleneck.errors import MatrixError, TrainingError
 from softmax_bottleneck.spectrum import EPS, Spectrum, find_noise, judge, precision
-from softmax_bottleneck.theory import minimal_rank, plif_approximation
+from softmax_bottleneck.theory import minimal_rank
 
 CASES, EACH, FIRST, LARGEST = 1000, 50, 20_000, (500, 250)
 """Cases, those of one test, the seed of the first, and the size of the largest."""
@@ -216,16 +216,6 @@ def test_a_direction_that_the_raw_tolerance_hides(hidden: float, raw: tuple[int,
 def test_a_common_loss_beyond_the_exponential() -> None:
     with pytest.raises(TrainingError, match="check that the targets belong to these contexts"):
         perplexity(torch.nn.Linear(4, 20), hidden=1e5 * torch.randn(50, 4), targets=torch.arange(50) % 20)
-
-
-@pytest.mark.parametrize("kink", [0.1234, 1.0472, 0.7071])
-def test_the_error_of_an_approximation_at_a_kink(kink: float) -> None:
-    def function(x: np.ndarray) -> np.ndarray:
-        return x + 3 * np.maximum(x - kink, 0)
-
-    found = plif_approximation(function, T=2.0, P=7)
-    at_kink = abs(float(np.interp(kink, found.knots, found.values)) - kink)
-    assert abs(found.error - at_kink) < 1e-7
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
