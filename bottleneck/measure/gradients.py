@@ -26,7 +26,7 @@ from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import open_source
 from ..spectrum import RankEstimate, numerical_rank, singular_values
-from .span import orthonormal_basis
+from ..spectrum.centered import orthonormal_basis
 
 DEFAULT_SAMPLE = 64
 """Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -23,6 +23,7 @@ from ..language_models import ModelOnText
 from ..results.base import Result
 from ..results.quantity import TABLE, Quantity
 from ..sources import open_source
+from ..spectrum.arithmetic import triangle_of_blocks
 from .directions import ROWS
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _curves(
     measured = halves[1]
     weight = source.head.weight.detach()
     mean = sum((exact(rows).sum(0) for rows in weight.split(ROWS)), torch.zeros(())) / len(weight)
-    triangle = _triangle(exact(rows) - mean for rows in weight.split(ROWS))
+    triangle = triangle_of_blocks(exact(rows) - mean for rows in weight.split(ROWS))
     bases = [_basis(source, contexts, triangle, mean) for contexts in halves]
     targets = None if source.targets is None else torch.from_numpy(source.targets).to(weight.device)
     sums = torch.zeros(len(halves), len(ranks), 4, dtype=torch.float64)
@@ -236,15 +237,6 @@ def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tenso
     return zip(ranges, source.hidden(ranges), strict=True)
 
 
-def _triangle(blocks: Iterable[Tensor]) -> Tensor:
-    """Return R, (d, d), of a QR factorization of blocks of rows; their Gram matrix would lose half of the digits."""
-    triangle = torch.empty(0)
-    for rows in blocks:
-        triangle = torch.linalg.qr(torch.cat([triangle.to(rows).reshape(-1, rows.shape[1]), rows]), mode="r").R
-    missing = triangle.shape[1] - len(triangle)
-    return torch.nn.functional.pad(triangle, (0, 0, 0, missing))
-
-
 def _basis(source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """Return R⁻¹ E, (d, d), and C Rᵀ E, (M, d): the first r columns give the row-centred logits of rank r.
 
@@ -252,7 +244,8 @@ def _basis(source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor
     the triangle of C.
     """
     vectors = (source.head.scores(hidden).factors[0].contexts.squeeze(-2) for _, hidden in _hidden(source, contexts))
-    triangle = _triangle(exact(rows) for rows in vectors)
+    triangle = triangle_of_blocks(exact(rows) for rows in vectors)
+    triangle = torch.nn.functional.pad(triangle, (0, 0, 0, triangle.shape[1] - len(triangle)))
     scale = torch.linalg.vector_norm(triangle, dim=0)
     scale = torch.where(scale > 0, scale, 1.0)
     left, values, right = torch.linalg.svd(triangle / scale)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ..core.devices import exact_device
-from ..core.full_precision import full_precision
 from ..spectrum import EPS
+from ..spectrum.centered import orthonormal_basis
 from .divergences import SUMS
 
 Matrix = NDArray[np.float64]
@@ -161,29 +158,6 @@ def _some(fit: Fit, rows: Any) -> Fit:
 def _spread(values: Matrix) -> float:
     """Return how many times larger errors of the coefficients are at most; infinite if some are not determined."""
     return float(values[0] ** -0.5) if values[0] > EPS["float64"] ** 0.5 else np.inf
-
-
-def orthonormal_basis(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, r) in W's type, and B, (d, r): it is C B.
-
-    They are on W's `exact_device`, and come from a Cholesky factor of CᵀC in float64. If C is not clearly of full rank,
-    they come from the eigenvectors of CᵀC, and r is the rank of C in W's type.
-    """
-    with full_precision():
-        weight = weight.detach().to(exact_device(weight.device))
-        mean = weight.mean(0, dtype=torch.float64)
-        blocks = weight.split(8192)
-        gram = sum(((rows - mean).T @ (rows - mean) for rows in blocks), torch.zeros(()))
-        factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
-        spread = factor.diagonal().abs()
-        if not int(failed) and float(spread.min()) > torch.finfo(torch.float64).eps ** 0.25 * float(spread.max()):
-            inverse = torch.linalg.solve_triangular(factor, torch.eye(len(gram)).to(factor), upper=True)
-        else:
-            values, vectors = torch.linalg.eigh(gram)
-            roundoff = max(torch.finfo(weight.dtype).eps, torch.finfo(torch.float64).eps ** 0.5)
-            used = values > (roundoff * math.sqrt(len(gram))) ** 2 * float(values[-1])
-            inverse = vectors[:, used] / values[used].sqrt()
-        return torch.cat([((rows - mean) @ inverse).to(weight.dtype) for rows in blocks]), inverse
 
 
 def explained(span: Span, fit: Fit) -> Matrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,6 +126,14 @@ def triangle_of(matrix: Tensor) -> Tensor:
     """Return R of a thin QR factorization: (n, r) → (min(n, r), r)."""
     factor: Tensor = torch.linalg.qr(matrix, mode="r")[1]
     return factor
+
+
+def triangle_of_blocks(blocks: Iterable[Tensor]) -> Tensor:
+    """Return R of a thin QR factorization of blocks of rows; a Gram matrix would lose half of the digits."""
+    triangle: Tensor | None = None
+    for rows in blocks:
+        triangle = triangle_of(rows if triangle is None else torch.cat([triangle, rows]))
+    return torch.zeros(0, 0) if triangle is None else triangle
 
 
 def symmetric(matrix: Tensor) -> Tensor:

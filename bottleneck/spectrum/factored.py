@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arithmetic import Arithmetic, Norms, Spectra, symmetric, triangle_of
+from .arithmetic import Arithmetic, Norms, Spectra, symmetric, triangle_of, triangle_of_blocks
 from .base import SpectrumMethod, State, Stream
 
 BLOCK = 2
@@ -118,11 +118,8 @@ class Factored(SpectrumMethod):
             identity = torch.eye(len(again), dtype=again.dtype, device=again.device)
             if torch.linalg.norm(again - identity) < NEAR_ORTHONORMAL:
                 return torch.linalg.cholesky(again).T @ lower.T
-        triangle = self.arithmetic.zeros(0, int(kept.sum()))
-        for block in self._right_blocks(max(AT_ONCE // self.columns, self.block[0])):
-            rows = block[:, kept]
-            triangle = self.arithmetic.eliminate(triangle, rows) if len(triangle) else triangle_of(rows)
-        return triangle
+        blocks = self._right_blocks(max(AT_ONCE // self.columns, self.block[0]))
+        return triangle_of_blocks(block[:, kept] for block in blocks)
 
 
 def _square(matrix: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ from torch import Tensor
 from ..core.checks import check_above_zero, typed
 from ..core.devices import exact
 from ..errors import ConfigurationError
+from ..spectrum import EPS
+from ..spectrum.centered import orthonormal_basis
 
 WORK_ENTRIES = 1 << 23
 """Entries of the centred embeddings, one set for each context, in memory at a time."""
@@ -81,10 +83,7 @@ def attainable(
     log_p = exact(log_targets)
     # Coordinates in orthonormal directions of the centred embeddings improve the problem's condition.
     W = exact(weight)
-    U, S, V = torch.linalg.svd(W - W.mean(0), full_matrices=False)
-    used = max(W.shape) * torch.finfo(torch.float64).eps * S[0] < S
-    scale = W.shape[0] ** 0.5
-    X, back = U[:, used] * scale, V[used].T * (scale / S[used])
+    X, back = (each * W.shape[0] ** 0.5 for each in orthonormal_basis(W, least=max(W.shape) * EPS["float64"]))
     b = torch.zeros_like(W[:, 0]) if bias is None else exact(bias)
     a = log_p.new_zeros(len(log_p), X.shape[1])
     if start is not None:

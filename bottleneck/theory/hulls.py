@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .argmax_search import Ids, Layer
 from .inputs import Floats
@@ -74,7 +76,7 @@ def decide(layer: Layer, above: Ids, below: Ids, rivals: Ids, *, seconds: float 
     scale = lengths.max()
     lengths[lengths == 0] = scale
     A = A[:, : layer.dimension + int(layer.has_bias)] / lengths[:, None]
-    bounds: list[tuple[int | None, int | None]] = [(-1, 1)] * layer.dimension + [(0, 1)] * int(layer.has_bias)
+    bounds: list[Any] = [(-1, 1)] * layer.dimension + [(0, 1)] * int(layer.has_bias)
     if len(above) > 1:  # the threshold, which is 0 for one token
         A = np.column_stack([A, np.where(is_below, -scale, scale) / lengths])
         bounds.append((0, None))
@@ -116,7 +118,7 @@ def decide(layer: Layer, above: Ids, below: Ids, rivals: Ids, *, seconds: float 
 
 
 def _certificate(
-    layer: Layer, above: Ids, tokens: Ids, is_below: Ids, places: Ids, weights: Floats
+    layer: Layer, above: Ids, tokens: Ids, is_below: NDArray[np.bool_], places: Ids, weights: Floats
 ) -> Certificate | None:
     """Return the certificate with these weights, after least squares has reduced their roundoff, or ``None``."""
     used, other = tokens[places], is_below[places]

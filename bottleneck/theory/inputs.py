@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from ..spectrum.blocks import as_array, checked
-from ..spectrum.lapack import svd
 
 Floats = NDArray[np.float64]
 
@@ -51,10 +50,3 @@ def distributions(values: Any, vocab: int) -> Floats:
             "give probabilities, not their logarithms"
         )
     return P / sums[:, None]
-
-
-def independent_directions(X: Floats, size: float | None = None) -> tuple[Floats, Floats, Floats]:
-    """Return the singular value decomposition of X without values up to ``size`` · ε, by default NumPy's tolerance."""
-    U, values, V = svd(X)
-    used = values > EPS * (max(X.shape) * values[0] if size is None else size)
-    return U[:, used], values[used], V[used]

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from scipy.linalg import null_space
 
 from ..core.checks import check_above_zero, typed
+from ..spectrum.lapack import svd
 from .context_vectors import attainable
-from .inputs import Floats, distributions, independent_directions, real_matrix, real_vector
+from .inputs import EPS, Floats, distributions, real_matrix, real_vector
 from .linear_program import minimize
 
 
@@ -132,7 +133,8 @@ def smallest_face(
     below = (first - W[~support]) @ directions
     # Orthonormal coordinates of the remaining directions make the program independent of the scale of W.
     scale = abs(W - first).max(initial=0.0)
-    V = independent_directions(below, max(W.shape) * scale)[2]
+    _, values, V = svd(below)
+    V = V[values > EPS * max(W.shape) * scale]
     if not len(V):
         return whole, level
     directions, below = directions @ V.T, below @ V.T

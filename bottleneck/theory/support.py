@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..core.checks import check_above_zero, typed
-from .inputs import EPS, Floats, distributions, independent_directions, real_matrix
+from ..spectrum.centered import orthonormal_basis
+from .inputs import EPS, Floats, distributions, real_matrix
 from .linear_program import minimize
 
 NOTHING = 1e-12
@@ -66,8 +68,7 @@ def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> Prove
     W = real_matrix(W, "W")
     (p,) = distributions(p, len(W))
     means, scale = W.mean(0), np.sqrt(len(W))
-    U, values, V = independent_directions(W - means)
-    X = U * scale
+    X, back = (scale * each.numpy() for each in orthonormal_basis(torch.from_numpy(W), least=max(W.shape) * EPS))
     equal, equal_to = np.vstack([X.T, np.ones(len(W))]), np.append(p @ X, 1.0)
     candidates = np.ones(len(W), dtype=np.bool_)
     proofs: dict[int, tuple[float, Floats, float]] = {}
@@ -83,7 +84,7 @@ def provably_supported(p: Any, W: Any, *, seconds: float | None = None) -> Prove
             if optimum is None:
                 unknown.append(token)
             else:
-                h = V.T @ (optimum.equal_multipliers[:-1] * scale / values)
+                h = back @ optimum.equal_multipliers[:-1]
                 proof = _proof(p, W, means, token, h, float(optimum.equal_multipliers[-1]))
                 proofs |= {} if proof is None else {token: proof}
         left = np.flatnonzero(candidates)

@@ -15,8 +15,8 @@ from softmax_bottleneck import gradient, heads
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.language_models import ModelOnText
 from softmax_bottleneck.measure.gradients import GradientReport
-from softmax_bottleneck.measure.span import orthonormal_basis
 from softmax_bottleneck.sources import Source, open_source
+from softmax_bottleneck.spectrum.centered import orthonormal_basis
 
 
 def whole_gradient(source: Source) -> NDArray[np.float64]:
