@@ -120,7 +120,7 @@ def _more_results(world: Path) -> None:
     }.items():  # fmt: skip
         shutil.copy(RESULTS / file, folder / name)
     report = json.loads((RESULTS / "demo" / "mos.json").read_text())["report"]
-    report["eps"] |= {"rounding": {"step": 0.1, "share": 1.0, "dtype": None}, "distinct": [20, 12], "noise": 0.01}
+    report["eps"] |= {"distinct": [20, 12], "noise": {"deviation": 0.01, "is_coarse": True}}
     (folder / "rank.json").write_text(json.dumps(report))
     (folder / "several.json").write_text(json.dumps({"results": [report]}))
     cells = json.loads((RESULTS / "synthetic" / "alpha-1-M100.json").read_text())
