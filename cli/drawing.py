@@ -30,7 +30,7 @@ def is_spectrum(name: str) -> bool:
 @with_source(count=-1, device=True, saved=is_spectrum)
 @click.option(
     "--out",
-    required=True,
+    default="spectrum.png",
     type=Figure("a figure", ".png", ".pdf", ".svg"),
     metavar="FIGURE.(png|pdf|svg)",
     help="Figure to write; its numbers go to a CSV file of the same name.",

@@ -21,6 +21,7 @@ SHORT = ("--contexts", "60", "--set", "training.epochs=1")
 
 def test_a_saved_spectrum_keeps_its_tolerance_and_bound(world: Path, bottleneck: Bottleneck) -> None:
     assert bottleneck("rank", "demo/runs/softmax", "--save-spectrum", "s.npz").exit_code == 0
+    assert bottleneck("spectrum", "s.npz").stdout.split() == ["spectrum.png", "spectrum.csv"]
     drawn = bottleneck("spectrum", "s.npz", "demo/runs/softmax", "--out", "f.svg", "--style", "icml", "--log")
     assert drawn.exit_code == 0, drawn.stderr
     table = pd.read_csv("f.csv")
