@@ -23,7 +23,6 @@ from ..core.progress import SILENT, Progress, reporting
 from ..core.version import __version__
 from ..errors import MatrixError
 from ..sources import KINDS, FactorRows, Source, find, open_source
-from ..sources.matrix import ARRAY, BLOCKS
 from ..spectrum import Factored, RangeFinder, Spectrum, SpectrumMethod, choose, measure
 from ..spectrum.choice import DEFAULT_WIDTH, check_factors, check_resolution, default_memory
 from ..spectrum.replaced import MASK
@@ -214,7 +213,7 @@ def singular_values(
     device = options.get("device", "auto")
     as_it_is = not options.keys() - {"device"} and not isinstance(source, str | Path)
     source_kind = find(source) if as_it_is else None
-    if source_kind in (ARRAY, BLOCKS):
+    if source_kind in (KINDS["array"], KINDS["blocks"]):
         return linear_algebra.singular_values(
             source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
         )

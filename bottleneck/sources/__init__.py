@@ -1,10 +1,11 @@
 """Sources: matrices in blocks of rows, with their provenance, and how they are opened."""
 
 from ..language_models.source import UNKNOWN, Block, Cost, FactorRows, RightFactor, Source
+from .arrays import from_blocks, open_matrix
 from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
 from .kinds import KINDS, find, is_several, labelled, open_source, open_sources, with_own_tokens
-from .matrix import MatrixSource, from_blocks, open_matrix
+from .matrix import MatrixSource
 from .ngram import NGramSource
 from .opening import Kind
 from .output_weights import OutputWeights, output_weights

@@ -25,7 +25,7 @@ from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
 from ..spectrum.blocks import is_array
-from . import function, hidden_states, matrix, ngram, partial, top_k
+from . import arrays, function, hidden_states, ngram, partial, top_k
 from .array_files import NOT_READ, READERS
 from .opening import Kind, is_url
 from .partial import PartialSource
@@ -50,14 +50,14 @@ KINDS: dict[str, Kind] = {
     "kld": partial.KLD,
     "json lines": top_k.JSON_LINES,
     "distillation set": top_k.PARQUET,
-    "array file": matrix.FILE,
+    "array file": arrays.FILE,
     "run": Kind(what="a run", open=RunOnText),
     "hugging-face": Kind(what="a Hugging Face model", open=open_saved),
     "loaded model": Kind(what="a loaded Hugging Face model", open=open_loaded),
     "head": Kind(what="an output layer", open=GivenStates),
-    "array": matrix.ARRAY,
+    "array": arrays.ARRAY,
     "function": function.KIND,
-    "blocks": matrix.BLOCKS,
+    "blocks": arrays.BLOCKS,
 }
 """The kinds of this package. Other packages register further ones as entry points."""
 SUFFIXES = {
@@ -148,7 +148,7 @@ def _beside_head(source: Any) -> Kind:
         if not isinstance(source, str) or kind_of(Path(source)) != "a folder":
             raise
         return hidden_states.KIND
-    return hidden_states.KIND if kind is matrix.FILE else kind
+    return hidden_states.KIND if kind is arrays.FILE else kind
 
 
 @takes(Opening)

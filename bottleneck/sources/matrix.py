@@ -21,10 +21,8 @@ from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
 from ..spectrum.inspection import allowed_log_sum
 from ..spectrum.precision import EPS
-from .array_files import numbers_of, read_array
+from .array_files import numbers_of
 from .file_rows import check_strides
-from .opening import Kind
-from .spool import Spool
 
 logger = logging.getLogger(__name__)
 
@@ -218,44 +216,6 @@ class MatrixSource(Source):
         )
 
 
-def open_matrix(name: str, *, kind: str = "log-probs") -> Source:
-    """Open a matrix in a file.
-
-    Args:
-        name: FILE, or FILE:NAME for a file of several arrays, with a suffix of `READERS`; only rows of ``.npy``,
-            ``.safetensors`` and HDF5 files are read on demand.
-        kind: see `MatrixSource`.
-
-    Raises:
-        SourceError: for a file that is missing or damaged, holds objects, or holds several matrices and none is named.
-    """
-    return of_array(read_array(name), kind=kind, path=name)
-
-
-def of_array(matrix: Any, *, kind: str = "log-probs", path: str = "array") -> Source:
-    """Return the source of a matrix of any kind; see `MatrixSource`."""
-    if kind == "probabilities":
-        from .probabilities import open_probabilities
-
-        return open_probabilities(matrix, path=path)
-    return MatrixSource(matrix, kind=kind, path=path)
-
-
-def from_blocks(blocks: Iterable[Any], *, kind: str) -> Source:
-    """Return the matrix of consecutive blocks of rows; they are kept, because they are read more than once.
-
-    More than 1 GiB is kept in a temporary file, so blocks may be more than memory holds.
-    """
-    spool, inspection = Spool(), Inspection(None, language=kind != "matrix")
-    passing = not isinstance(blocks, list | tuple)  # what makes its blocks one by one may reuse their memory
-    for rows in checked(inspection.noting(blocks), minus_inf=True):
-        spool.add(np.array(rows) if passing else rows)
-        inspection.watch(rows)
-    if kind == "probabilities":
-        return of_array(spool, kind=kind, path="blocks")
-    return MatrixSource(spool, kind=kind, path="blocks", inspection=inspection)
-
-
 def _are_probabilities(rows: NDArray[Any]) -> bool:
     """Return whether the rows look like probabilities; those of zeros and ones may be logits."""
     if not (rows[0] >= 0).all() or rows.shape[1] == 1:
@@ -285,14 +245,3 @@ def _other_logarithms(rows: NDArray[Any], *, most: float = 1.0) -> str:
         if (np.abs(p.sum(1) - 1) < ABOUT_ONE).all() and p.max(1).min() <= most:
             return text
     return ""
-
-
-FILE = Kind(
-    what="a file of a matrix",
-    open=open_matrix,
-)
-ARRAY = Kind(what="an array", open=of_array)
-BLOCKS = Kind(
-    what="blocks of rows",
-    open=from_blocks,
-)

@@ -25,7 +25,6 @@ from ..language_models import ModelOnText, RunOnText, Source
 from ..language_models.checked_product import weight_of
 from ..language_models.checkpoint import Run, load
 from ..language_models.on_text import masked_bias
-from . import matrix
 from .array_files import read_array
 from .hidden_states import softmax_of
 from .kinds import KINDS, find
@@ -87,8 +86,8 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
         layer = _of_run(source if isinstance(source, Run) else load(Path(source), body=False))
     elif kind is KINDS["head"]:
         layer = _of_head(source, type(source).__name__)
-    elif kind in (matrix.FILE, matrix.ARRAY):
-        W, path = (read_array(source), source) if kind is matrix.FILE else (source, "array")
+    elif kind in (KINDS["array file"], KINDS["array"]):
+        W, path = (read_array(source), source) if isinstance(source, str) else (source, "array")
         layer = _of_head(softmax_of(W, bias), path)
     else:
         raise SourceError(f"{kind.what} is not an output layer: give a model, or W, (M, d), as an array or FILE:NAME")

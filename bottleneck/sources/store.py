@@ -25,7 +25,7 @@ from ..heads import RankBound
 from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
-from .matrix import of_array
+from .arrays import of_array
 from .zarr_array import WrittenRows, as_source_errors, open_node
 
 FORMAT = "softmax-bottleneck log-probability store 2"

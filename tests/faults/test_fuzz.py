@@ -25,7 +25,7 @@ from softmax_bottleneck.figures.results import read as read_results
 from softmax_bottleneck.hugging_face.folder import read_config, stored_tensors, weight_files
 from softmax_bottleneck.hugging_face.tokenizer import read_tokenizer
 from softmax_bottleneck.language_models import checkpoint
-from softmax_bottleneck.sources.matrix import open_matrix
+from softmax_bottleneck.sources import open_matrix
 from softmax_bottleneck.sources.store import open_zarr
 from softmax_bottleneck.spectrum import load_spectrum
 from softmax_bottleneck.training import read as read_training
