@@ -12,7 +12,6 @@ from ..spectrum.blocks import checked
 from ..spectrum.inspection import Inspection
 from .array_files import read_array
 from .matrix import MatrixSource
-from .opening import Kind
 from .probabilities import open_probabilities
 from .spool import Spool
 
@@ -51,8 +50,3 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> Source:
     if kind == "probabilities":
         return of_array(spool, kind=kind, path="blocks")
     return MatrixSource(spool, kind=kind, path="blocks", inspection=inspection)
-
-
-FILE = Kind(what="a file of a matrix", open=open_matrix)
-ARRAY = Kind(what="an array", open=of_array)
-BLOCKS = Kind(what="blocks of rows", open=from_blocks)

@@ -23,7 +23,6 @@ from ..language_models import RunOnText
 from ..language_models.on_text import Ids, joined
 from ..language_models.source import UNKNOWN, Block, Source, spanning
 from ..spectrum import Inspection, Precision
-from .function import KIND as FUNCTION
 from .function import Adapter, LogitsFunction
 
 AT_ONCE = 256
@@ -252,9 +251,9 @@ def extended_logits(
 
 def _open(model: Any, options: Opening) -> Model:
     """Return what predicts the next token, from a path, a source or a function."""
-    from .kinds import find, open_source  # imported late: its registry imports this folder's modules
+    from .kinds import KINDS, find, open_source  # imported late: its registry imports this folder's modules
 
-    if find(str(model) if isinstance(model, Path) else model) is FUNCTION:
+    if find(str(model) if isinstance(model, Path) else model) is KINDS["function"]:
         if others := sorted(options.keys() - {"vocab_size", "data"}):
             raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size and data")
         vocab_size = options.get("vocab_size") or (model.vocab_size if isinstance(model, Adapter) else None)

@@ -21,7 +21,6 @@ from ..language_models.checked_product import WITHOUT_LOGITS
 from ..language_models.source import spanning
 from ..spectrum.blocks import as_array, is_array, native_dtype
 from .matrix import MatrixSource
-from .opening import Kind
 
 KEPT = 1 << 28
 """Bytes of float64 outputs that are kept from one pass to the next."""
@@ -181,6 +180,3 @@ def _alike(texts: list[Any]) -> Iterator[NDArray[np.int64]]:
         if not length:
             raise SourceError("a function reads token ids, not texts: encode them, tokenizer(texts)['input_ids']")
         yield np.stack([ids for ids, _ in group])
-
-
-KIND = Kind(what="a function", open=from_function)

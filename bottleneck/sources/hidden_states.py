@@ -26,7 +26,6 @@ from ..hugging_face.loading import config_and_class, unloaded_model
 from ..language_models import GivenStates
 from ..spectrum.blocks import as_array, check_dense
 from .array_files import numbers_of, read_array, read_arrays
-from .opening import Kind
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +243,3 @@ def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -
         doubt = "the model is untrained, the text is random, or states and head do not belong together"
         logger.warning("%s, no better than %s equally likely tokens: %s", perplexity, f"{layer.vocab_size:,}", doubt)
     return ""
-
-
-KIND = Kind(what="hidden states in files", open=open_states)
-"""Chosen by the option ``head``, because hidden states look like any matrix."""

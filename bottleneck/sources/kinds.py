@@ -25,10 +25,12 @@ from ..language_models import GivenStates, RunOnText, Source
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
 from ..spectrum.blocks import is_array
-from . import arrays, function, hidden_states, ngram, partial, top_k
+from . import arrays, ngram, top_k
 from .array_files import NOT_READ, READERS
+from .function import Adapter, from_function
+from .hidden_states import open_states
 from .opening import Kind, is_url
-from .partial import PartialSource
+from .partial import KldSource, PartialSource
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +48,21 @@ def _open_zarr(source: Any, *, kind: str = "log-probs") -> Source:
 KINDS: dict[str, Kind] = {
     "source": Kind(what="an opened source", open=lambda source: source),
     "zarr": Kind(what="a Zarr array or store", open=_open_zarr),
-    "ngram": ngram.KIND,
-    "kld": partial.KLD,
-    "json lines": top_k.JSON_LINES,
-    "distillation set": top_k.PARQUET,
-    "array file": arrays.FILE,
+    "ngram": Kind(what="an n-gram model", open=ngram.NGramSource),
+    "kld": Kind(what="llama.cpp's file of log-probabilities", open=KldSource),
+    "json lines": Kind(what="a file of a server's answers", open=top_k.open_answers),
+    "distillation set": Kind(what="a distillation set", open=top_k.open_parquet),
+    "array file": Kind(what="a file of a matrix", open=arrays.open_matrix),
     "run": Kind(what="a run", open=RunOnText),
     "hugging-face": Kind(what="a Hugging Face model", open=open_saved),
     "loaded model": Kind(what="a loaded Hugging Face model", open=open_loaded),
     "head": Kind(what="an output layer", open=GivenStates),
-    "array": arrays.ARRAY,
-    "function": function.KIND,
-    "blocks": arrays.BLOCKS,
+    "array": Kind(what="an array", open=arrays.of_array),
+    "function": Kind(what="a function", open=from_function),
+    "blocks": Kind(what="blocks of rows", open=arrays.from_blocks),
 }
 """The kinds of this package. Other packages register further ones as entry points."""
+STATES = Kind(what="hidden states in files", open=open_states)
 SUFFIXES = {
     **dict.fromkeys((*READERS, *NOT_READ), "array file"),
     ".zarr": "zarr",
@@ -77,7 +80,7 @@ def _kind(source: Any) -> str | None:
         return "zarr"
     if is_array(source):
         return "array"
-    if callable(source) or isinstance(source, function.Adapter):
+    if callable(source) or isinstance(source, Adapter):
         return "function"
     return "blocks" if isinstance(source, Iterable) and not isinstance(source, bytes | Mapping) else None
 
@@ -147,8 +150,8 @@ def _beside_head(source: Any) -> Kind:
     except (SourceError, RunError):
         if not isinstance(source, str) or kind_of(Path(source)) != "a folder":
             raise
-        return hidden_states.KIND
-    return hidden_states.KIND if kind is arrays.FILE else kind
+        return STATES
+    return STATES if kind is KINDS["array file"] else kind
 
 
 @takes(Opening)

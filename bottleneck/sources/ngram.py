@@ -16,7 +16,6 @@ from ..language_models import Words
 from ..language_models.ngram import KneserNey, histories
 from ..language_models.source import Block, Source
 from ..spectrum import Precision, precision
-from .opening import Kind
 
 NAME = re.compile(r"kn(?P<order>[1-9]):(?P<corpus>.+)")
 
@@ -67,6 +66,3 @@ class NGramSource(Source):
         """Yield log P of ranges of contexts."""
         for rows in self.ranges() if ranges is None else ranges:
             yield Block(rows.start, self._model.log_prob(self._past[rows.start : rows.stop]))
-
-
-KIND = Kind(what="an n-gram model", open=NGramSource)

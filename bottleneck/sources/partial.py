@@ -13,7 +13,6 @@ from ..errors import MatrixError, SourceError
 from ..language_models.llama_cpp import KldFile
 from ..language_models.source import UNKNOWN, Source
 from ..spectrum import Precision
-from .opening import Kind
 
 Matrix = NDArray[np.float64]
 
@@ -134,6 +133,3 @@ class KldSource(PartialSource):
             part = Part(rows.start, scale * q + least, (q > 0) | ~reaches_floor, error)
             part.box()  # a damaged row sums to something else than 1
             yield part
-
-
-KLD = Kind(what="llama.cpp's file of log-probabilities", open=KldSource)

@@ -22,7 +22,6 @@ from ..language_models.llama_cpp import MOST_TOKENS
 from ..language_models.text import Text
 from ..spectrum import EPS
 from .answers import LEAST, Answer, Context, lowest, read_answers
-from .opening import Kind
 from .partial import FLOAT32, Part, PartialSource
 
 AMBIGUOUS = "\N{REPLACEMENT CHARACTER}"
@@ -283,11 +282,13 @@ def stand_ins(values: NDArray[np.float64]) -> NDArray[np.float64]:
         replaced |= more
 
 
-def _json_lines(path: str) -> TopK:
+def open_answers(path: str) -> TopK:
+    """Open a file of a server's answers."""
     return TopK(read_answers(path), path)
 
 
-def _parquet(path: str) -> TopK:
+def open_parquet(path: str) -> TopK:
+    """Open a distillation set; `SourceError` for one that does not hold log-probabilities."""
     import pyarrow.parquet
 
     try:
@@ -347,10 +348,3 @@ def has_columns(path: str) -> bool:
         return bool(_columns(path))
     except (ImportError, OSError, ValueError):  # the reader of matrices says why
         return False
-
-
-JSON_LINES = Kind(
-    what="a file of a server's answers",
-    open=_json_lines,
-)
-PARQUET = Kind(what="a distillation set", open=_parquet)
