@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from softmax_bottleneck.core.files import make_folder, write_json
-from softmax_bottleneck.core.interruption import explained
+from softmax_bottleneck.core.interruption import note_if_interrupted
 from softmax_bottleneck.core.json_file import read_json_lines
 from softmax_bottleneck.core.progress import SILENT, Progress
 from softmax_bottleneck.errors import ConfigurationError, Parameter, RunError
@@ -111,7 +111,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
             check_hashes(Path(config.initial))
     reports = make_folder(out / "reports")
     files, curves = [], []
-    with explained(lambda: _saved_models(out, configurations)):
+    with note_if_interrupted(lambda: _saved_models(out, configurations)):
         for preset, config in configurations:
             name = file_name(preset, config.seed)
             progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")

@@ -20,7 +20,7 @@ EXIT_CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @contextmanager
-def explained(kept: Callable[[], str]) -> Iterator[None]:
+def note_if_interrupted(kept: Callable[[], str]) -> Iterator[None]:
     """Add a sentence to an interruption of the block, as a note of the exception (PEP 678).
 
     Args:

@@ -45,7 +45,7 @@ def read_json(path: Path, schema: Any = Any, *, error: type[BottleneckError], re
         error: the file is missing, cannot be read or is too large, or its content is not JSON, too deep, or not of the
             schema.
     """
-    return explained(path, error, remedy, lambda: parse_json(_bytes(path), schema, finite=finite))
+    return explain_read_errors(path, error, remedy, lambda: parse_json(_bytes(path), schema, finite=finite))
 
 
 def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckError], remedy: str) -> list[Any]:
@@ -55,7 +55,7 @@ def read_json_lines(path: Path, schema: Any = Any, *, error: type[BottleneckErro
         with open_file(path) as file:
             return [*json_values(file, schema)]
 
-    values: list[Any] = explained(path, error, remedy, parse)
+    values: list[Any] = explain_read_errors(path, error, remedy, parse)
     return values
 
 
@@ -152,7 +152,7 @@ def _bytes(path: Path) -> bytes:
         return file.read(LARGEST + 1)
 
 
-def explained(path: Path, error: type[BottleneckError], remedy: str, work: Callable[[], Any]) -> Any:
+def explain_read_errors(path: Path, error: type[BottleneckError], remedy: str, work: Callable[[], Any]) -> Any:
     """Return what ``work`` makes of a file; its `OSError` and `ValueError` become an ``error`` that names the file."""
     try:
         return work()

@@ -35,7 +35,7 @@ class Processes:
 
     index: int = 0
     count: int = 1
-    patient: Any = None
+    patient_group: Any = None
     """The process group that waits for `HOURS_IN_FIRST`."""
 
     @property
@@ -119,7 +119,7 @@ class Processes:
                 outcome[0] = work()
             except BottleneckError as error:
                 outcome[1] = error
-        torch.distributed.broadcast_object_list(outcome, src=0, group=self.patient)
+        torch.distributed.broadcast_object_list(outcome, src=0, group=self.patient_group)
         if outcome[1] is not None:
             raise outcome[1]
         result: Result = outcome[0]
@@ -194,7 +194,7 @@ def launched() -> Iterator[Processes]:
     _join(backend)
     processes = Processes(dist.get_rank(), dist.get_world_size())
     try:
-        processes.patient = dist.new_group(timeout=timedelta(hours=HOURS_IN_FIRST))
+        processes.patient_group = dist.new_group(timeout=timedelta(hours=HOURS_IN_FIRST))
         yield processes
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "CCL"))):
@@ -206,6 +206,6 @@ def launched() -> Iterator[Processes]:
         ) from error
     finally:
         # A group lives as long as something refers to it, and a thread of its own that outlives the interpreter aborts.
-        processes.patient = None
+        processes.patient_group = None
         gc.collect()
         dist.destroy_process_group()

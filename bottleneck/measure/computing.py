@@ -15,7 +15,7 @@ from .. import spectrum as linear_algebra
 from ..core.checks import typed
 from ..core.devices import resolve_device
 from ..core.files import cache_folder
-from ..core.interruption import explained
+from ..core.interruption import note_if_interrupted
 from ..core.machine import parse_size
 from ..core.options import RANK, Opening, Option, takes
 from ..core.parallel import ALONE, Processes
@@ -130,7 +130,7 @@ def _run_method(
     saved = _saved_state(source, factors, chosen, how)
     rows = (2 if isinstance(chosen, RangeFinder) else 1) * starts[-1]
     kept = saved.kept if saved else lambda: NOTHING_KEPT
-    with explained(kept), how.progress.bar(f"singular values ({chosen.name})", rows, "contexts") as bar:
+    with note_if_interrupted(kept), how.progress.bar(f"singular values ({chosen.name})", rows, "contexts") as bar:
         return measure(
             blocks,
             chosen,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import typed
 from ..core.files import explain_output_errors, make_folder, only_process, sha256_bytes, sha256_json
-from ..core.interruption import explained
+from ..core.interruption import note_if_interrupted
 from ..core.json_file import json_if_any
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
@@ -66,7 +66,7 @@ def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **
         contexts = f"{min(opened.shape[0], chunks * opened.rows_at_once()):,} of {opened.shape[0]:,} contexts"
         return f"{contexts} are kept in {path}, and the same command continues from there"
 
-    with explained(written):
+    with note_if_interrupted(written):
         attributes = _attributes(opened)
         _refuse_other_files(path)
         with only_process(make_folder(path)) as alone:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.json_file import explained, read_json
+from ..core.json_file import explain_read_errors, read_json
 from ..errors import ConfigurationError, look_up
 from ..results.base import KINDS, Result, Results
 from ..spectrum import load_spectrum
@@ -42,7 +42,7 @@ def _loaded(values: Any, path: Path) -> Result:
     if not isinstance(values, dict) or "kind" not in values:
         raise ConfigurationError(f"{path} is not a result of this package: it has no kind; {REMEDY}")
     kind = look_up("kind of result", values["kind"], KINDS)
-    result: Result = explained(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))
+    result: Result = explain_read_errors(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))
     return with_spectrum(result, path) if isinstance(result, RankReport) else result
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ..core.devices import resolve_device
 from ..core.files import make_folder
-from ..core.interruption import explained
+from ..core.interruption import note_if_interrupted
 from ..core.machine import cores, free_memory
 from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
@@ -155,7 +155,7 @@ def run_grid(
         count = len(finished(cells, folder))
         return f"{count} of {len({*cells})} cells are kept in {folder}, and the same command fits the others"
 
-    with explained(saved), progress.bar("fitting", len(missing), "cells") as bar:
+    with note_if_interrupted(saved), progress.bar("fitting", len(missing), "cells") as bar:
         here = ((cell, work(cell, *how[:3])) for cell in missing)
         for cell, result in run_in_workers(_work, how, missing, processes=processes) if processes > 1 else here:
             done[cell] = result

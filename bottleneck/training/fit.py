@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from .. import corpora, heads
 from ..core.devices import forked_random, resolve_device
 from ..core.files import explain_output_errors, make_folder, only_process, sha256_file, unfinished, write_json
-from ..core.interruption import explained
+from ..core.interruption import note_if_interrupted
 from ..core.json_file import Count, read_json_lines
 from ..core.machine import machine
 from ..core.parallel import launched
@@ -102,7 +102,7 @@ def fit(config: RunConfig, folder: str | Path, *, device: str = "auto", progress
             return result(folder)
         model.to(device)
         Loop(config, folder, corpus, data, model, processes=processes, progress=report).run()
-        with explained(lambda: f"the training in {folder} is done, and the same command evaluates the model"):
+        with note_if_interrupted(lambda: f"the training in {folder} is done, and the same command evaluates the model"):
             processes.in_first(lambda: _finish(folder, description, corpus, model, report))
     return result(folder)
 

@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from ..core.devices import ask
 from ..core.files import json_lines, write_bytes
-from ..core.interruption import INTERRUPTIONS, Stop, explained
+from ..core.interruption import INTERRUPTIONS, Stop, note_if_interrupted
 from ..core.json_file import check_schema
 from ..core.parallel import Processes
 from ..core.progress import SILENT, Bar, Progress
@@ -151,7 +151,7 @@ class Loop:
         """
         step, size = self.state.step, f"{self.model.parameter_count():,} parameters on {self.device.type}"
         begins = f"continuing from step {step:,} of {self.steps:,}" if step else f"{self.steps:,} steps"
-        with explained(self._saved_work), self.stop.deferred(), self._in_memory():
+        with note_if_interrupted(self._saved_work), self.stop.deferred(), self._in_memory():
             self.progress.line(f"{self.folder}: {begins}, {size}, corpus {self.corpus.name}")
             if self.config.initial is not None and not self.state.metrics:
                 # The weights that training starts from are the best so far.

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from softmax_bottleneck.core.interruption import Stop, Terminated, explained
+from softmax_bottleneck.core.interruption import Stop, Terminated, note_if_interrupted
 
 
 def _work(stop: Stop, error: Exception | None = None) -> None:
@@ -45,9 +45,9 @@ def test_a_first_signal_waits_and_an_ignored_one_stays_ignored() -> None:
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
 def test_notes_are_added_from_the_inside_out(stop: type[BaseException]) -> None:
-    with pytest.raises(stop) as raised, explained(lambda: "outer"), explained(lambda: ""), explained(lambda: "inner"):
+    with pytest.raises(stop) as raised, note_if_interrupted(lambda: "outer"), note_if_interrupted(lambda: ""), note_if_interrupted(lambda: "inner"):
         raise stop
     assert raised.value.__notes__ == ["inner", "outer"]
-    with pytest.raises(ValueError, match="wrong") as failed, explained(lambda: "outer"):
+    with pytest.raises(ValueError, match="wrong") as failed, note_if_interrupted(lambda: "outer"):
         raise ValueError("wrong")
     assert not hasattr(failed.value, "__notes__")

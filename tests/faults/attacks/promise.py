@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from softmax_bottleneck.cli import main
 
 PROMISED = {0, 1, 2, 3, 130, 143}
-"""Exit codes in the README."""
+"""Exit codes of all commands."""
 _NOT_FOR_PEOPLE = re.compile(r"Traceback|pydantic|0x[0-9a-f]{6,}|\[type=|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
