@@ -45,7 +45,12 @@ def test_a_first_signal_waits_and_an_ignored_one_stays_ignored() -> None:
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
 def test_notes_are_added_from_the_inside_out(stop: type[BaseException]) -> None:
-    with pytest.raises(stop) as raised, note_if_interrupted(lambda: "outer"), note_if_interrupted(lambda: ""), note_if_interrupted(lambda: "inner"):
+    with (
+        pytest.raises(stop) as raised,
+        note_if_interrupted(lambda: "outer"),
+        note_if_interrupted(lambda: ""),
+        note_if_interrupted(lambda: "inner"),
+    ):
         raise stop
     assert raised.value.__notes__ == ["inner", "outer"]
     with pytest.raises(ValueError, match="wrong") as failed, note_if_interrupted(lambda: "outer"):
