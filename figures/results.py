@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from softmax_bottleneck.core.json_file import check_schema, explained, read_json
+from softmax_bottleneck.core.json_file import check_schema, explain_read_errors, read_json
 from softmax_bottleneck.errors import ConfigurationError, Parameter
 from softmax_bottleneck.results.base import by_numbers, short_names
 from softmax_bottleneck.results.saved import SCHEMAS
@@ -219,7 +219,7 @@ def _saved(path: Path, key: str, content: Content) -> Saved | None:
     if kind is None:
         return None
     if schema := SCHEMAS.get(kind):
-        explained(path, ConfigurationError, REMEDY, lambda: check_schema(content, schema))
+        explain_read_errors(path, ConfigurationError, REMEDY, lambda: check_schema(content, schema))
     kind = CHECKPOINT if kind == "rank" and _epoch(path) is not None else kind
     return Saved(path, kind, key, content)
 
