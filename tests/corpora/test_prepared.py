@@ -77,21 +77,13 @@ def test_what_is_not_text8(small: Path, tmp_path: Path) -> None:
         load("text8")
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
 @pytest.mark.parametrize("name", ["test.ids", "vocabulary.json", "corpus.json"])
-def test_a_damaged_copy_is_seen_and_made_again(name: str, damage: str, small: Path) -> None:
-    """Other ids, a word with another spelling, or a description with another hash."""
+def test_a_damaged_copy_is_seen_and_made_again(name: str, small: Path) -> None:
     folder = get("text8", sources=[small])
     data = (folder / name).read_bytes()
-    if damage == "removed":
-        (folder / name).unlink()
-    else:
-        at = data.index(text8.FILE.sha256.encode()) if name == "corpus.json" else 8
-        cut = damage == "cut"
-        (folder / name).write_bytes(data[:-8] if cut else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    for read in (lambda: load("text8").split("test"), lambda: check(folder))[: 2 if damage == "flipped" else 1]:
-        with pytest.raises(CorpusError, match=r"text8 is not whole .*: run `bottleneck data get text8` again"):
-            read()
+    (folder / name).write_bytes(data[:-8])
+    with pytest.raises(CorpusError, match=r"text8 is not whole .*: run `bottleneck data get text8` again"):
+        load("text8")
     get("text8", sources=[small])
     assert (folder / name).read_bytes() == data
     assert check(folder).startswith("a complete corpus: 68 / 10 / 10 tokens")
