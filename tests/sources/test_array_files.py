@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import sys
 import zipfile
 from collections.abc import Callable
@@ -252,30 +251,6 @@ def test_a_damaged_matlab_file_is_refused_and_ends_no_process(tmp_path: Path) ->
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
         with pytest.raises(BottleneckError, match=r"m\.mat cannot be read as a \.mat file: it is damaged"):
             open_source(f"{path}:file", kind="matrix")
-
-
-def _socket(path: str) -> None:
-    with socket.socket(socket.AF_UNIX) as opened:
-        opened.bind(path)
-
-
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (os.mkfifo, "a pipe"),
-        (_socket, "a socket"),
-        (lambda path: os.symlink("/dev/zero", path), "a device"),  # noqa: PTH211
-        (os.mkdir, "a folder"),
-    ],
-)
-def test_what_is_not_a_file_is_named(
-    make: Callable[[str], None], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # names of sockets are short
-    for suffix in (*READERS, ".json", ".jsonl", ".kld", ".zarr"):
-        make(f"m{suffix}")
-        with pytest.raises(BottleneckError, match=f"it is {kind}, not a folder|is {kind}, not a file|cannot be read"):
-            open_source(f"m{suffix}")
 
 
 @pytest.mark.parametrize(
