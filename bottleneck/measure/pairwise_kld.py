@@ -307,7 +307,7 @@ class _Rows:
         It moves by ``moved`` with ε/2 of the entries' sizes, and by ``summing`` with 2⁻⁵³ of each sum.
         """
         eps = self._eps or self._inspection.precision
-        self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps.value, shape[1])))
+        self._check(min(LARGEST_LOG_SUM, allowed_log_sum(eps, shape[1])))
         return PairwiseKLD(
             kld=kld,
             contexts=shape[0],

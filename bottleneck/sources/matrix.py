@@ -188,7 +188,7 @@ class MatrixSource(Source):
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
         with np.errstate(over="ignore", divide="ignore"):
             sums = np.log(np.exp(block.astype(np.float64)).sum(1))
-        allowed = allowed_log_sum(self.precision.value, self.shape[1])
+        allowed = allowed_log_sum(self.precision, self.shape[1])
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if not wrong.size:
             return

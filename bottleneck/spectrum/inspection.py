@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from .blocks import WHOLE, native_dtype
-from .noise import COLUMNS, ROWS, different, find_noise
+from .noise import COLUMNS, FEWEST, ROWS, different, find_noise
 from .precision import EPS, Noise, Precision, precision
 from .replaced import MASK, Replaced
 from .rules import MARGIN, tolerance
@@ -29,8 +29,6 @@ ROW_SUM_TOLERANCE = 32
 LEAST_ROW_SUM = 1e-10
 """Allowed error of log Σ P of a row of any precision, in nats: that of 10⁵ terms added one by one, as
 `numpy.logaddexp.reduce` adds them, reaches 10⁻¹¹ in float64."""
-FEWEST = 8
-"""Distinct numbers that a row must hold to show the type that they fit."""
 FEW_EQUAL = 0.05
 """Most equal neighbours in order, of all numbers of a row, where nothing but a floor makes numbers equal."""
 FEW = 100
@@ -43,9 +41,10 @@ TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "flo
 """Smallest number of full precision of each type."""
 
 
-def allowed_log_sum(eps: float, vocab: int) -> float:
-    """Return the largest |log Σ P| of a row, in nats, that a roundoff of ``eps`` explains."""
-    return max(LEAST_ROW_SUM, ROW_SUM_TOLERANCE * eps * max(1.0, math.log(vocab)))
+def allowed_log_sum(eps: Precision, vocab: int) -> float:
+    """Return the largest |log Σ P| of a row, in nats, that its precision explains; steps of δ move it by δ/2."""
+    steps = eps.coarse.step / 2 if eps.coarse and math.isfinite(eps.coarse.step) else 0.0
+    return max(LEAST_ROW_SUM, ROW_SUM_TOLERANCE * eps.value * max(1.0, math.log(vocab)), steps)
 
 
 class Inspection:
@@ -144,8 +143,8 @@ class Inspection:
         """The inferred precision of the entries; `MatrixError` if the largest is subnormal and has lost digits."""
         stored, sample = self.stored, self._unmasked
         noise = find_noise(sample, eps=stored.value) if sample.size else None
-        if sample.size and (sample == np.rint(sample)).all():
-            if self._language and np.unique(sample).size >= FEWEST:
+        if sample.size and (sample == np.rint(sample)).all() and np.abs(sample).max() * stored.value < 1:
+            if self._language and np.unique(sample).size > 2:
                 noise = Noise(max(1 / math.sqrt(12), noise.deviation if noise else 0.0), is_coarse=True)
             elif not self._normalizable:  # counts are exact
                 noise = Noise(0.0, is_coarse=False)

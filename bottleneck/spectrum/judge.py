@@ -33,17 +33,11 @@ Values = NDArray[np.float64]
 DROP, WIDE = 30.0, 1e6
 """Ratios of neighbouring singular values that end a spectrum: above noise that was seen, and above Press's tolerance,
 which exceeds the roundoff that it estimates by a factor that grows with the matrix."""
-OWN = 16 * EPS["float64"]
-"""Most that LAPACK's own roundoff adds to a singular value, relative to the largest."""
 STRAY = 100.0
 """Times that errors which depend on each other may stand above the noise of independent ones."""
-GAP = 1.5
-"""Least ratio of neighbouring singular values that no noise has."""
 UNSEEN = 1 / 8
 """Size, relative to the entries, of the noise that may hide where too few directions are left to show it: that of
 three bits, or of steps of 0.43 of the entries."""
-CENTERED = 1 - 1e-9
-"""Least ratio of the norms after and before row-centring at which the rows were centred already."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +128,10 @@ def _intervals(spectrum: Spectrum, eps: Precision, norm: float | None = None) ->
         context = _context(spectrum, padded, eps, rounded, error)
         found.append((_by_rules(padded[: context.filled], context), context))
     (raw, context), (centered, of_centered) = found
-    coherent = eps.coarse is not None and _norm(spectrum.centered) < CENTERED * norm
-    least = max(entry_roundoff(norm, eps.value), MARGIN * spectrum.error, NOISE_FACTOR * eps.noise_norm(spectrum.shape))
-    raw = _coupled(raw, centered, np.pad(spectrum.values, (0, 2)), context, least=least, hides=coherent)
+    coherent = eps.coarse is not None and not _is_centered(spectrum, norm)
+    error = MARGIN * spectrum.error
+    least = max(entry_roundoff(norm, eps.value), error, NOISE_FACTOR * eps.noise_norm(spectrum.shape))
+    raw = _coupled(raw, centered, np.pad(spectrum.values, (0, 2)), context, least=least, error=error, hides=coherent)
     return [(raw, context), (centered, of_centered)]
 
 
@@ -153,7 +148,7 @@ def _context(spectrum: Spectrum, values: Values, eps: Precision, norm: float, er
     largest = math.hypot(values[0], spectrum.residual)
     press_limit = max(floor, tolerance(largest, (T, M), eps.value))
     outside = NOISE_FACTOR * eps.noise.deviation * entries if eps.noise else 0.0
-    were_centered = not is_centered and _norm(spectrum.centered) > CENTERED * own  # as by a layer norm
+    were_centered = not is_centered and _is_centered(spectrum, own)  # as by a layer norm
     filled = min(T, M - is_centered, rows, columns - is_centered)
     return Context(
         eps=eps,
@@ -205,7 +200,7 @@ def behind_noise(values: Values, context: Context) -> Interval | None:
     if not context.noise:
         return None
     end, gap = _last_gap(values, context.noise)
-    low = min(count_above(values, context.limit), end if gap > GAP else _certain(values, context.noise))
+    low = min(count_above(values, context.limit), end if gap > NOISE_FACTOR else _certain(values, context.noise))
     if context.noise <= context.roundoff / MARGIN:  # what stands above the noise is there, whatever the tolerance
         found = by_press(values, context)
         return Interval(min(found.low, max(low, 1)), max(found.high, count_above(values, context.noise)))
@@ -224,7 +219,8 @@ def hidden_by_rounding(values: Values, context: Context) -> Interval | None:
     if 10 * EPS["float64"] * context.rounded < values.max(initial=0.0) <= context.limit:
         return Interval(context.full, context.full, "the roundoff may be larger than every singular value")
     is_narrow = context.eps.assumed and context.eps.value >= EPS["float16"]
-    return Interval(context.full, context.full) if is_narrow or context.logits >= context.limit > 0 else None
+    is_large = context.logits >= context.limit > 0 and not ends_in_noise(values, context)
+    return Interval(context.full, context.full) if is_narrow or is_large else None
 
 
 def unseen(values: Values, context: Context) -> Interval | None:
@@ -259,14 +255,14 @@ def _certain(values: Values, noise: float) -> int:
 
 
 def _coupled(
-    raw: Interval, centered: Interval, values: Values, context: Context, *, least: float, hides: bool
+    raw: Interval, centered: Interval, values: Values, context: Context, *, least: float, error: float, hides: bool
 ) -> Interval:
     """Return the raw rank, limited by a determinate row-centred one: row-centring removes one direction or none.
 
     The large mean of the raw matrix hides directions below its tolerance, so a raw rank does not limit the other.
-    ``values`` are those of the raw matrix, a direction exceeds ``least``, and ``hides`` says whether noise coarser than
-    the precision may hide the direction that row-centring removes. Roundoff may hide it where the first direction that
-    is not counted stands above all further ones.
+    ``values`` are those of the raw matrix, a direction exceeds ``least``, LAPACK's roundoff does not exceed ``error``,
+    and ``hides`` says whether noise coarser than the precision may hide the direction that row-centring removes.
+    Roundoff may hide it where the first direction that is not counted stands above all further ones.
     """
     if centered.low < centered.high or context.residual > context.limit:
         return raw
@@ -275,7 +271,7 @@ def _coupled(
         first, following = values[low : low + 2]
         if first > max(least, DROP * following):  # a direction that the tolerance hides
             return Interval(high, high)
-        hides |= first > max(GAP * following, OWN * float(values[0])) and following > 0
+        hides |= first > max(NOISE_FACTOR * following, error) and following > 0
         if hides and raw.low == raw.high == low:
             return Interval(low, high, "roundoff may hide the direction of the rows' means")
     return Interval(max(low, min(raw.low, high)), min(high, max(raw.high, low)), raw.why)
@@ -283,6 +279,11 @@ def _coupled(
 
 def _hull(one: Interval, other: Interval, why: str) -> Interval:
     return Interval(min(one.low, other.low), max(one.high, other.high), why)
+
+
+def _is_centered(spectrum: Spectrum, norm: float) -> bool:
+    """Return whether the rows were centred already, up to the roundoff of squares: centring removes no norm."""
+    return norm - _norm(spectrum.centered) <= math.sqrt(EPS["float64"]) * norm
 
 
 def _norm(values: Values, residual: float = 0.0) -> float:

@@ -66,6 +66,12 @@ def test_integers_are_exempt(integers: list[int], dtype: type[np.floating]) -> N
     assert found(np.array([integers], dtype)).dtype == np.dtype(dtype).name
 
 
+def test_numbers_beyond_two_to_the_53_are_whole_and_no_counts() -> None:
+    noise = found(1e290 * NOISE[:, :3] @ NOISE[:30, 3:6].T).noise
+    assert noise is not None
+    assert noise.deviation > 0
+
+
 def test_numbers_outside_a_narrow_types_range() -> None:
     assert found(np.array([[0.5, 1e30]])).dtype == "float64"
     assert found(np.array([[0.5, 2.0**17]])).dtype == "bfloat16"

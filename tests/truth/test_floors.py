@@ -134,3 +134,9 @@ def test_scattered_minus_infinity_is_no_rounding() -> None:
     report = rank(logits, kind="logits", inf="drop-columns")
     assert report.eps.coarse is None
     assert report.rank.low <= 11 <= report.rank.high < 50
+
+
+def test_log_probabilities_of_eight_bits_are_measured() -> None:
+    """A float32 copy holds a few whole numbers in each row, whose probabilities do not sum to one."""
+    narrow = torch.log_softmax(torch.from_numpy(0.3 * low_rank(60, 2000, 10)), 1).to(torch.float8_e5m2)
+    assert_open(rank(narrow.float()), 11, 10)
