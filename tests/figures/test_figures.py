@@ -86,7 +86,7 @@ def test_what_the_axes_say(results: Results, canvases: list[Canvas], tmp_path: P
         figure.save(figure.compute(results), tmp_path / name, formats=("png",), style=STYLES["screen"])
         return canvases[-1]
 
-    assert drawn("effective-ranks").axes[0].get_xlabel() == "energy left out, ε (falls →)"
+    assert drawn("effective-ranks").axes[0].get_xlabel() == "share ε of the energy that is left out"
     assert drawn("lms-figure-5").axes[0].get_xlabel() == "position of the token"
     assert drawn("lms-figure-2").legends[0]._ncols == len(drawn("lms-figure-2").legends[0].get_texts()) == 4
     assert drawn("parthiban-figure").legends[0].get_title().get_text() == "all points are published numbers"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from softmax_bottleneck.core.progress import StreamProgress
-from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.errors import ConfigurationError, OutputError
 from softmax_bottleneck.synthetic import FitConfig, grid, run_grid, submit
 
 SBATCH = """#!{python}
@@ -46,14 +43,17 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_jobs_write_the_cells_that_are_not_there_whole(tmp_path: Path, slurm: Path) -> None:
+def test_jobs_write_the_cells_that_are_not_there(tmp_path: Path, slurm: Path) -> None:
     cells = grid(["softmax"], [0.1], [12], [2, 3, 4], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1))
     run_grid(cells[:2], tmp_path, processes=1)
     (tmp_path / f"{cells[1].name}.json").write_text("{", encoding="utf-8")
-    told = io.StringIO()
-    options: dict[str, Any] = {"parameters": {"slurm_partition": "short"}, "progress": StreamProgress(told)}
-    assert submit(cells, tmp_path, device="auto", **options) == ["77_0", "77_1"]
-    assert told.getvalue().count("is damaged or was changed; its cell will be computed again") == 1
+    parameters = {"slurm_partition": "short"}
+    with pytest.raises(
+        OutputError, match=r"is damaged or of another kind .*; remove it, and its cell will be computed"
+    ):
+        submit(cells, tmp_path, device="auto", parameters=parameters)
+    (tmp_path / f"{cells[1].name}.json").unlink()
+    assert submit(cells, tmp_path, device="auto", parameters=parameters) == ["77_0", "77_1"]
     [script, *_] = (tmp_path / "slurm").glob("*submission*.sh")
     wanted = {"#SBATCH --time=1440", "#SBATCH --mem=1GB", "#SBATCH --partition=short"}
     assert wanted <= set(script.read_text(encoding="utf-8").splitlines())
