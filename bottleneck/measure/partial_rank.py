@@ -120,9 +120,8 @@ def partial_rank(source: PartialSource, eps: Precision, how: SpectrumSettings) -
         "is_too_small": not ends,
     }
     text = "{contexts:,} of {of_contexts:,} contexts × {tokens:,} of {of_tokens:,} tokens, all seen"
-    noise_text = (
-        "the file's rounding adds at most {error_norm:.3g} to a σ, and noise of norm {noise_norm:.3g} is expected"
-    )
+    noise_text = "the file's rounding adds at most {error_norm:.3g} to a σ"
+    noise_text += ", and noise of norm {noise_norm:.3g} is expected" if noise else ""
     return report_of(
         spectrum,
         rank,

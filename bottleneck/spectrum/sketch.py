@@ -20,7 +20,7 @@ class RangeFinder:
     The rows are centred first, and their means are a separate column (`reflect_rows`). So only the row-centred matrix
     C, of M − 1 columns, is sketched, and large means cost no digits. The state is S = GC, with G Gaussian (k × T), and
     the number of rows; an orthonormal basis V of S's rows spans the row space (Halko, Martinsson, Tropp 2011, algorithm
-    4.1). It is no method by itself: `projection` returns that of the second pass.
+    4.1). It makes no spectrum: `projection` returns the method of the second pass.
 
     Args:
         columns: number of columns M.

@@ -108,7 +108,7 @@ def test_a_matrix_is_on_the_tokens_of_a_run(runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize("mask", [-np.inf, -1e9])
 @pytest.mark.parametrize("is_reference", [True, False])
 def test_a_truncation_is_said(mask: float, is_reference: bool) -> None:
-    """Of other tokens in each context; a token that no context may take is a mask of the model."""
+    """It leaves out other tokens in each context; a mask of the model leaves out the same one in all of them."""
     random = np.random.default_rng(0)
     whole = random.standard_normal((40, 30))
     whole -= np.logaddexp.reduce(whole, 1)[:, None]
