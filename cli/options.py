@@ -200,7 +200,7 @@ memory_option = click.option(
     "--max-memory",
     type=memory,
     metavar="SIZE",
-    help="Memory limit of each decomposition, such as 8GiB.  [default: 8GiB, or the GPU's free memory]",
+    help="Memory limit of each decomposition, such as 8GiB.  [default: half of the free memory, or all of a GPU's]",
     panel="How to compute",
 )
 style_option = click.option(

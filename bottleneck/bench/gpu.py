@@ -14,7 +14,7 @@ from .. import heads
 from ..core.files import make_folder, write_json
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError
-from ..spectrum import METHODS, singular_values
+from ..spectrum import METHODS, SpectrumSettings, matrix_spectrum
 from .heads import bench_heads
 from .in_turn import Goal, report
 from .spectrum import bench_spectrum
@@ -119,5 +119,5 @@ def _spectrum_errors(device: str) -> Iterator[tuple[str, float]]:
     values = np.logspace(0, -6, M)
     matrix = (left * values) @ right.T
     for method in ("gram", "tsqr", "dense"):
-        measured = singular_values(matrix, method=method, device=device).values
+        measured = matrix_spectrum(matrix, SpectrumSettings(method=method, device=device)).values
         yield method, float(np.abs(measured - values).max())

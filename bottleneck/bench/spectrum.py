@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk
 from ..core.progress import SILENT, Progress
 from ..measure import rank
 from ..measure.dumping import dump
-from ..spectrum import METHODS, Factored, RangeFinder, SpectrumMethod, arithmetic_for, build, measure
+from ..spectrum import METHODS, RangeFinder, SpectrumMethod, SpectrumSettings, build, decompose
 from .in_turn import Goal, Work, in_turn, report
 
 ROWS = 1024
@@ -114,7 +114,7 @@ def _stored(path: Path, *, device: str) -> Work:
 def _factored(*, rows: int, columns: int, device: str) -> Work:
     random = np.random.default_rng(0)
     right, thin = (random.standard_normal((size, PTB_RANK)) for size in (columns, rows))
-    return lambda: _streamed(Factored(right, arithmetic=arithmetic_for(device)), thin)
+    return lambda: _streamed(build(SpectrumSettings(method="factored", device=device), right), thin)
 
 
 def _matrix(*, name: str, rows: int, columns: int, device: str = "cpu") -> Work:
@@ -122,7 +122,7 @@ def _matrix(*, name: str, rows: int, columns: int, device: str = "cpu") -> Work:
     dtype = np.float64 if name in ("tsqr", "syrk", "gemm") else np.float32
     matrix: NDArray[Any] = np.random.default_rng(0).standard_normal((rows, columns), dtype=dtype)
     if name in METHODS:
-        return lambda: _streamed(build(name, columns, arithmetic=arithmetic_for(device)), matrix)
+        return lambda: _streamed(build(SpectrumSettings(method=name, device=device), columns), matrix)
     square = np.zeros((columns, columns) if name == "syrk" else 0, order="F")
     # For a matrix with itself NumPy calls syrk, which computes half of the product.
     other = matrix.copy() if name == "gemm" else matrix
@@ -145,7 +145,7 @@ def _streamed(method: SpectrumMethod | RangeFinder, matrix: NDArray[Any]) -> dic
             yield matrix[start : start + ROWS]
         stream = time.perf_counter() - started
 
-    spectrum = measure(blocks(), method)
+    spectrum = decompose(blocks(), method)
     return {
         "stream_seconds": stream,
         "float64_bytes": 8.0 * matrix.size,

@@ -28,9 +28,9 @@ from ..sources import (
     labelled,
     open_sources,
 )
+from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
 from .comparison import Comparison, Comparisons, Example, Prediction
-from .computing import SpectrumSettings
 from .difference import ObservedDifference
 from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, Values, divergences, normalized, statistics
 from .intervals import interval_divergences

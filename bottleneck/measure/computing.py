@@ -3,28 +3,32 @@
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-import torch
 from numpy.typing import NDArray
 
-from .. import spectrum as linear_algebra
 from ..core.checks import typed
-from ..core.devices import resolve_device
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
-from ..core.machine import parse_size
 from ..core.options import RANK, Opening, Option, takes
 from ..core.parallel import ALONE, Processes
-from ..core.progress import SILENT, Progress, reporting
+from ..core.progress import Progress
 from ..core.version import __version__
 from ..errors import MatrixError
 from ..sources import KINDS, FactorRows, Source, find, open_source
-from ..spectrum import Factored, RangeFinder, Spectrum, SpectrumMethod, choose, measure
-from ..spectrum.choice import DEFAULT_WIDTH, check_factors, check_resolution, default_memory
+from ..spectrum import (
+    Factored,
+    RangeFinder,
+    Spectrum,
+    SpectrumMethod,
+    SpectrumSettings,
+    choose,
+    decompose,
+    matrix_spectrum,
+)
+from ..spectrum.choice import check_factors, check_resolution
 from ..spectrum.replaced import MASK
 from ..spectrum.saved import SavedState
 
@@ -59,24 +63,6 @@ class RankOptions(Opening, total=False):
     estimate_hidden_size: Annotated[bool, RANK["estimate_hidden_size"]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpectrumSettings:
-    """Settings of the computation of a spectrum."""
-
-    method: str = "auto"
-    """Name of a spectrum method, or ``"auto"``."""
-    max_memory: int | str | None = None
-    """Bytes for the decomposition, or a size such as ``"1GiB"``; by default 8 GiB, or what an accelerator has free."""
-    width: int = DEFAULT_WIDTH
-    """Number of dimensions of a sketch."""
-    device: str | torch.device = "auto"
-    """Device that decomposes the matrix."""
-    progress: Progress = SILENT
-    """Where to report."""
-    processes: Processes = ALONE
-    """Processes that share the rows."""
-
-
 def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple[Spectrum, str]:
     """Return the singular values of a source's matrix, and the reason why their method was chosen.
 
@@ -95,19 +81,8 @@ def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple
         check_factors(how.method, _what(source))
     else:
         _refuse_masked(source, factors)
-    device, allowed = resolve_device(how.device), parse_size(how.max_memory)
-    if allowed is None:  # all processes choose alike
-        allowed = min(how.processes.gather(default_memory(device)))
-    choice = choose(
-        how.method,
-        shape=source.shape,
-        eps=eps,
-        max_memory=allowed,
-        width=how.width,
-        seed=(0, how.processes.index),
-        factor_columns=0 if factors is None else factors.right.shape[1],
-        device=device,
-    )
+    factor_columns = 0 if factors is None else factors.right.shape[1]
+    choice = choose(how, shape=source.shape, eps=eps, factor_columns=factor_columns)
     logger.info("%s: method %s (%s)", source.description["path"], choice.name, choice.why)
     chosen = choice.start(None if factors is None else factors.right)
     return _run_method(source, factors, chosen, how), choice.why
@@ -131,7 +106,7 @@ def _run_method(
     rows = (2 if isinstance(chosen, RangeFinder) else 1) * starts[-1]
     kept = saved.kept if saved else lambda: NOTHING_KEPT
     with note_if_interrupted(kept), how.progress.bar(f"singular values ({chosen.name})", rows, "contexts") as bar:
-        return measure(
+        return decompose(
             blocks,
             chosen,
             exponent=source.exponent,
@@ -198,7 +173,8 @@ def singular_values(
     Args:
         source: as for `rank`.
         method: name of a spectrum method; ``"auto"`` chooses one, which ``Spectrum.method`` names.
-        max_memory: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free memory.
+        max_memory: bytes for the decomposition, or ``"1GiB"``; by default half of the free memory, or all that an
+            accelerator has free.
         progress: where to report; ``True`` means standard error.
         options: how the source is opened, see `Opening`.
 
@@ -210,16 +186,14 @@ def singular_values(
         >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
         [3.0, 2.0, 1.0]
     """
-    device = options.get("device", "auto")
+    asked = {"method": method, "max_memory": max_memory, "progress": progress}
+    how = SpectrumSettings.of({**options, **asked})
     as_it_is = not options.keys() - {"device"} and not isinstance(source, str | Path)
     source_kind = find(source) if as_it_is else None
     if source_kind in (KINDS["array"], KINDS["blocks"]):
-        return linear_algebra.singular_values(
-            source, method=method, max_memory=parse_size(max_memory), device=resolve_device(device)
-        )
+        return matrix_spectrum(source, how)
     if source_kind is KINDS["zarr"] and hasattr(source, "shape"):
         options["kind"] = "matrix"
-    opened, report = open_source(source, **options), reporting(progress)
-    opened.prepare(report)
-    how = SpectrumSettings(method=method, max_memory=max_memory, device=device, progress=report)
+    opened = open_source(source, **options)
+    opened.prepare(how.progress)
     return compute_spectrum(opened, opened.precision.value, how)[0]

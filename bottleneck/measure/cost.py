@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import psutil
 import torch
 
-from ..core.checks import check_positive, typed
+from ..core.checks import typed
 from ..core.devices import resolve_device
-from ..core.machine import duration, parse_size
+from ..core.machine import duration
+from ..core.options import takes
 from ..language_models.source import BLOCK_BYTES
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import Source
-from ..spectrum import choose, precision
-from ..spectrum.choice import DEFAULT_WIDTH, size
+from ..spectrum import SpectrumSettings, choose, precision
+from ..spectrum.choice import size
+from .computing import RankOptions
 
 SIDE = 768
 """Size of the matrices whose product is timed: d of GPT-2, too large for the first levels of a cache."""
@@ -54,16 +56,9 @@ class CostEstimate(Result, kind="cost"):
         yield Quantity("memory_bytes", self.memory_bytes, "memory", ANSWER | TABLE, f"about {size(self.memory_bytes)}")
 
 
+@takes(RankOptions)
 @typed
-def estimate_cost(
-    source: Source,
-    *,
-    method: str = "auto",
-    eps: str | float | None = None,
-    max_memory: int | str | None = None,
-    width: int = DEFAULT_WIDTH,
-    device: str = "auto",
-) -> CostEstimate:
+def estimate_cost(source: Source, **options: Unpack[RankOptions]) -> CostEstimate:
     """Estimate the time and memory of `rank` from its operations and this machine's rate of matrix products.
 
     No weights are loaded, no row of a model is computed, and no matrix is read: where the precision of a matrix is not
@@ -71,34 +66,22 @@ def estimate_cost(
 
     Args:
         source: an opened source, see `open_source`.
-        method: as for `rank`.
-        eps: as for `rank`.
-        max_memory: as for `rank`.
-        width: number of dimensions of a sketch.
-        device: device that would decompose the matrix.
+        options: as for `rank`.
 
     Raises:
         BottleneckError: when no method fits.
     """
-    check_positive(width=width)
-    cost, device = source.cost, resolve_device(device)
-    choice = choose(
-        method,
-        shape=source.shape,
-        eps=(source.expected_precision if eps is None else precision(eps)).value,
-        max_memory=parse_size(max_memory),
-        width=width,
-        factor_columns=source.factor_columns or 0,
-        device=device,
-    )
+    how, eps, cost = SpectrumSettings.of(options), options.get("eps"), source.cost
+    roundoff = source.expected_precision if eps is None else precision(eps)
+    choice = choose(how, shape=source.shape, eps=roundoff.value, factor_columns=source.factor_columns or 0)
     return CostEstimate(
         source=source.description,
         contexts=source.shape[0],
         vocab=source.shape[1],
         method=choice.name,
         why=choice.why,
-        model_seconds=cost.operations / _rate(getattr(torch, source.dtype), device),
-        spectrum_seconds=choice.cost.operations / _rate(torch.float64, str(choice.arithmetic.device)),
+        model_seconds=cost.operations / _rate(getattr(torch, source.dtype), resolve_device(how.device)),
+        spectrum_seconds=choice.cost.operations / _rate(torch.float64, str(how.arithmetic.device)),
         memory_bytes=psutil.Process().memory_info().rss + cost.memory_bytes + choice.cost.memory + 2 * BLOCK_BYTES,
     )
 

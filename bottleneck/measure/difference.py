@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sources import Difference, FiniteColumns, Source
-from ..spectrum import Precision, Spectrum, effective_rank, find_noise, judge
+from ..spectrum import Precision, Spectrum, SpectrumSettings, effective_rank, find_noise, judge
 from ..spectrum.judge import UNSEEN
 from ..spectrum.noise import COLUMNS, LARGEST, ROWS
 from .comparison import DifferenceRank
-from .computing import SpectrumSettings, compute_spectrum
+from .computing import compute_spectrum
 
 SKETCHED, SKETCH_WIDTH = 1e13, 256
 """Operations T · M · min(T, M) above which the spectrum of a difference without thin factors is sketched, and the

@@ -25,7 +25,7 @@ from ..language_models import ModelOnText
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import open_source
-from ..spectrum import RankEstimate, numerical_rank, singular_values
+from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
 
 DEFAULT_SAMPLE = 64
@@ -195,7 +195,7 @@ def gradient(
     columns, ids = None if weight is None else weight[possible], torch.from_numpy(targets).to(finite.device)
     whole, projected, directions, batch = _project(opened, columns, possible, ids, used, reporting(progress))
     kept, random_energy = _kept(whole, projected), directions / opened.shape[1]
-    sigma = singular_values(batch.cpu().numpy(), method="dense").values
+    sigma = matrix_spectrum(batch.cpu().numpy(), SpectrumSettings(method="dense", device="cpu")).values
     shares = np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
     return GradientReport(
         source=opened.description,

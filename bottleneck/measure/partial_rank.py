@@ -14,10 +14,10 @@ from ..core.progress import Progress
 from ..errors import MatrixError
 from ..results.quantity import Quantity
 from ..sources import MatrixSource, PartialSource
-from ..spectrum import EPS, Noise, Precision, RankEstimate, numerical_rank
+from ..spectrum import EPS, Noise, Precision, RankEstimate, SpectrumSettings, numerical_rank
 from ..spectrum.judge import DROP
 from ..spectrum.rules import NOISE_FACTOR
-from .computing import SpectrumSettings, compute_spectrum
+from .computing import compute_spectrum
 from .report import RankReport, report_of
 from .verdict import Verdict
 

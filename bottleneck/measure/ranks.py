@@ -12,13 +12,11 @@ from typing import Any, Unpack, cast, overload
 
 from torch import nn
 
-from ..core.checks import check_positive, typed
+from ..core.checks import typed
 from ..core.devices import has_float64, resolve_device
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
 from ..core.options import OPENING, RANK, Opening, takes
-from ..core.parallel import ALONE
-from ..core.progress import reporting
 from ..errors import ConfigurationError
 from ..hugging_face import HuggingFaceOnText
 from ..results.quantity import DETAIL, Quantity
@@ -32,10 +30,10 @@ from ..sources import (
     open_sources,
     with_own_tokens,
 )
-from ..spectrum import Precision, RankEstimate, Spectrum, counts_by_rule, judge, precision
+from ..spectrum import Precision, RankEstimate, Spectrum, SpectrumSettings, counts_by_rule, judge, precision
 from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
-from .computing import RankOptions, SpectrumSettings, compute_spectrum
+from .computing import RankOptions, compute_spectrum
 from .directions import ROWS, directions
 from .hidden_size import hidden_size
 from .pairwise_kld import source_precision
@@ -72,8 +70,8 @@ def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReport
             * ``method``: ``"dense"``, ``"gram"``, ``"tsqr"``, ``"sketch"`` or ``"factored"``; ``"auto"`` takes
               ``"factored"`` if the head has thin factors, otherwise a method that fits in memory.
             * ``eps``: relative roundoff of the entries, a type's name or a number; by default recorded or inferred.
-            * ``max_memory``: bytes for the decomposition, or ``"1GiB"``; by default 8 GiB, or an accelerator's free
-              memory.
+            * ``max_memory``: bytes for the decomposition, or ``"1GiB"``; by default half of the free memory, or all
+              that an accelerator has free.
             * ``inf``: ``"refuse"`` to refuse −∞, or ``"drop-columns"`` to leave out the columns that hold it; the
               report counts them.
             * ``progress``: where to report; ``True`` means standard error.
@@ -116,15 +114,7 @@ def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bo
     started, state = time.monotonic(), precision_state()
     settings: dict[str, Any] = {name: option.default for name, option in RANK.items()} | dict(options)
     asked = _asked(settings["eps"])
-    how = SpectrumSettings(
-        method=settings["method"],
-        max_memory=options.get("max_memory"),
-        width=settings["width"],
-        device=options.get("device", "auto"),
-        progress=reporting(options.get("progress", False)),
-        processes=options.get("processes", ALONE),
-    )
-    check_positive(width=how.width)
+    how = SpectrumSettings.of(options)
     opened = opening()
     if isinstance(opened, PartialSource):
         report = partial_rank(opened, asked or precision("float32"), how)

@@ -33,7 +33,7 @@ def measure_sources(
         pairs: number of pairs of contexts in the histogram of KL divergences, at least 2.
         examples: number of contexts to show for each model of a comparison.
         reference: label of the source that the others are compared with; by default the first.
-        max_memory: bytes for each decomposition; by default 8 GiB, or what an accelerator has free.
+        max_memory: bytes for each decomposition, as for `rank`.
         device: device of the decompositions.
         progress: where to report.
 

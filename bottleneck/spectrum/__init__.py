@@ -7,7 +7,7 @@ from .accelerator import Accelerator, arithmetic_for
 from .arithmetic import Arithmetic
 from .base import SpectrumMethod
 from .choice import METHODS, Choice, build, choose
-from .compute import measure, singular_values
+from .compute import decompose, matrix_spectrum
 from .dense import Dense
 from .factored import Factored
 from .files import SavedSpectrum, load_spectrum, save_spectrum
@@ -19,6 +19,7 @@ from .measures import effective_rank, entropy_rank, stable_rank
 from .noise import find_noise
 from .precision import EPS, Noise, Precision, precision
 from .rules import RankEstimate, counts_by_rule, entry_roundoff, numerical_rank, tolerance
+from .settings import SpectrumSettings
 from .sketch import RangeFinder
 from .tsqr import TSQR
 from .values import Limits, Spectrum
@@ -26,7 +27,7 @@ from .values import Limits, Spectrum
 __all__ = [
     "EPS", "METHODS", "TSQR", "Accelerator", "Arithmetic", "Choice", "Dense", "Factored", "Gram", "Host",
     "Inspection", "Judgement", "Limits", "Noise", "Precision", "RangeFinder", "RankEstimate", "SavedSpectrum",
-    "Spectrum", "SpectrumMethod", "WideGram", "arithmetic_for", "build", "choose", "counts_by_rule", "effective_rank",
-    "entropy_rank", "entry_roundoff", "find_noise", "judge", "load_spectrum", "measure", "numerical_rank",
-    "precision", "save_spectrum", "singular_values", "stable_rank", "tolerance",
+    "Spectrum", "SpectrumMethod", "SpectrumSettings", "WideGram", "arithmetic_for", "build", "choose",
+    "counts_by_rule", "decompose", "effective_rank", "entropy_rank", "entry_roundoff", "find_noise", "judge",
+    "load_spectrum", "matrix_spectrum", "numerical_rank", "precision", "save_spectrum", "stable_rank", "tolerance",
 ]  # fmt: skip

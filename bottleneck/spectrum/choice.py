@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..core.devices import ask
-from ..core.options import RANK
 from ..errors import ConfigurationError, MatrixError, Parameter, unknown
-from .accelerator import arithmetic_for
-from .arithmetic import Arithmetic
 from .base import SpectrumMethod
 from .dense import Dense
 from .factored import AT_ONCE, Factored, rows_at_once
@@ -17,15 +13,12 @@ from .gram import RESOLUTION, Gram, WideGram
 from .host import Host
 from .precision import EPS
 from .rules import MARGIN, tolerance
+from .settings import SpectrumSettings
 from .sketch import Projection, RangeFinder
 from .tsqr import TSQR
 
 METHODS: dict[str, type[SpectrumMethod]] = {method.name: method for method in (Factored, Gram, TSQR, Dense, Projection)}
 """The methods by name; that of a sketch is its second pass."""
-DEFAULT_MEMORY = 8 << 30
-"""Default memory limit of a computation, in bytes."""
-DEFAULT_WIDTH: int = RANK["width"].default
-"""Width of a sketch: beyond any output layer's rank bound, within any machine's memory."""
 LARGEST_INDEX = 2**31 - 1
 """Largest number of entries for LAPACK, which uses 32-bit integers: larger arrays crash it or give wrong results."""
 SMALL = 1 << 24
@@ -34,7 +27,7 @@ QR_SHARE = 0.4
 """Rate of a tall QR factorization relative to a matrix product (measured with OpenBLAS, 50,257 × 770 float64)."""
 
 
-class Cost(NamedTuple):
+class MethodCost(NamedTuple):
     """What a method needs for a matrix."""
 
     memory: int
@@ -45,22 +38,17 @@ class Cost(NamedTuple):
     """Number of entries of the largest array that it passes to LAPACK."""
 
 
-def build(
-    name: str,
-    columns: Any,
-    *,
-    width: int = DEFAULT_WIDTH,
-    seed: tuple[int, ...] = (0,),
-    arithmetic: Arithmetic | None = None,
-) -> SpectrumMethod | RangeFinder:
-    """Return the method of a name, for rows of M columns; ``"factored"`` takes Y, (M, r), in place of M.
+def build(how: SpectrumSettings, columns: Any) -> SpectrumMethod | RangeFinder:
+    """Return the method that the settings name, for rows of M columns; ``"factored"`` takes Y, (M, r), in place of M.
 
     Raises:
         ConfigurationError: for an unknown name; the text lists the known ones.
     """
-    if find(name) is Projection:
-        return RangeFinder(columns, width=width, seed=seed, arithmetic=arithmetic)
-    return find(name)(columns, arithmetic=arithmetic)
+    method = find(how.method)
+    if method is Projection:  # each process draws a part of the sketch of its own
+        seed = (0, how.processes.index)
+        return RangeFinder(columns, width=how.width, seed=seed, arithmetic=how.arithmetic)
+    return method(columns, arithmetic=how.arithmetic)
 
 
 def _reasons(shape: tuple[int, int], eps: float, factor_columns: int) -> list[tuple[str, str]]:
@@ -83,42 +71,42 @@ def _reasons(shape: tuple[int, int], eps: float, factor_columns: int) -> list[tu
 class Choice:
     """A method for a matrix and its cost; nothing is allocated before `start`."""
 
-    name: str
+    how: SpectrumSettings
+    """The settings, with the name of the method."""
     why: str
     """The reason, in a few words."""
     shape: tuple[int, int]
     """(T, M)."""
-    width: int
-    """Number k of dimensions of a sketch."""
-    seed: tuple[int, ...]
-    """Seed of a sketch."""
     factor_columns: int
     """Number r of columns of the matrix's thin factors, 0 without factors."""
-    arithmetic: Arithmetic
-    """Arithmetic of the device to compute on."""
 
     @property
-    def cost(self) -> Cost:
+    def name(self) -> str:
+        """Name of the method."""
+        return self.how.method
+
+    @property
+    def cost(self) -> MethodCost:
         """What the method needs for the matrix."""
-        (T, M), k, r = self.shape, self.width, self.factor_columns
-        on_host = isinstance(self.arithmetic, Host)
+        (T, M), k, r = self.shape, self.how.width, self.factor_columns
+        on_host = isinstance(self.how.arithmetic, Host)
         if self.name == "factored":
             # At the peak both triangles, XᵀX, the product, and copies for LAPACK; and three blocks of rows: itself,
             # with what is put above or beside it, and LAPACK's copy.
             block = max(min(T, rows_at_once(r)), min(M, max(AT_ONCE // r, rows_at_once(r))))
-            return Cost(8 * r * (7 * r + 3 * block), (3.0 * M + 3.0 * T / QR_SHARE) * r**2, r * (r + block))
+            return MethodCost(8 * r * (7 * r + 3 * block), (3.0 * M + 3.0 * T / QR_SHARE) * r**2, r * (r + block))
         if self.name == "gram" and T < M:  # the rows, and three T × T matrices
-            return Cost(8 * (T * M + 3 * T**2), 1.0 * T**2 * M + 2.0 * T**3, T**2)
+            return MethodCost(8 * (T * M + 3 * T**2), 1.0 * T**2 * M + 2.0 * T**3, T**2)
         if self.name == "gram":  # in place on the CPU, otherwise the sum, the reflected one, the solver's copy and work
-            return Cost((1 if on_host else 4) * 8 * M**2, 1.0 * T * M**2 + 2.0 * M**3, M**2)
+            return MethodCost((1 if on_host else 4) * 8 * M**2, 1.0 * T * M**2 + 2.0 * M**3, M**2)
         if self.name == "tsqr":  # the triangle, the block of twice as many rows, and its triangle; otherwise the block
             # on top of the triangle, and QR's copy of that
             operations = (2.0 * T * M**2 + 4.0 * min(T, M) ** 3) / QR_SHARE
-            return Cost((4 if on_host else 9) * 8 * M**2, operations, M**2)
+            return MethodCost((4 if on_host else 9) * 8 * M**2, operations, M**2)
         if self.name == "dense":  # rows, matrix, LAPACK's copy and workspace
-            return Cost(4 * 8 * T * M, 4.0 * T * M * min(T, M) / QR_SHARE, T * M)
+            return MethodCost(4 * 8 * T * M, 4.0 * T * M * min(T, M) / QR_SHARE, T * M)
         # A sketch: S, the input of its QR, Householder vectors and V; three products with the rows.
-        return Cost(4 * 8 * M * k, 6.0 * T * M * k, M * k)
+        return MethodCost(4 * 8 * M * k, 6.0 * T * M * k, M * k)
 
     def start(self, right: Any = None) -> SpectrumMethod | RangeFinder:
         """Return the method, ready for rows.
@@ -128,9 +116,8 @@ class Choice:
         """
         T, M = self.shape
         if self.name == "gram" and T < M:
-            return WideGram(M, arithmetic=self.arithmetic)
-        columns = M if right is None else right
-        return build(self.name, columns, width=self.width, seed=self.seed, arithmetic=self.arithmetic)
+            return WideGram(M, arithmetic=self.how.arithmetic)
+        return build(self.how, M if right is None else right)
 
     def over_limit(self, allowed: int) -> str:
         """Return which limit the method exceeds, as ``auto`` reports it, or an empty string."""
@@ -154,40 +141,25 @@ class Choice:
         return MatrixError(f"{self.over_limit(allowed)} (for a {T:,} × {M:,} matrix): ", *advice)
 
 
-def choose(
-    method: str,
-    *,
-    shape: tuple[int, int],
-    eps: float,
-    max_memory: int | None = None,
-    width: int = DEFAULT_WIDTH,
-    seed: tuple[int, ...] = (0,),
-    factor_columns: int = 0,
-    device: str = "cpu",
-) -> Choice:
+def choose(how: SpectrumSettings, *, shape: tuple[int, int], eps: float, factor_columns: int = 0) -> Choice:
     """Return the method for a T × M matrix.
 
     Args:
-        method: a name in `METHODS`, or ``"auto"`` for the first method that suits the matrix and fits in memory, and
-            otherwise a sketch.
+        how: the settings; with the method ``"auto"`` the first method that suits the matrix and fits in memory is
+            chosen, and otherwise a sketch.
         shape: (T, M).
         eps: relative roundoff of the entries.
-        max_memory: bytes of the device's memory; by default `default_memory`.
-        width: number k of dimensions of a sketch.
-        seed: seed of a sketch.
         factor_columns: number r of columns of the matrix's thin factors; 0 without factors.
-        device: device that decomposes the matrix.
 
     Raises:
         ConfigurationError: for an unknown method, or one that needs thin factors that the matrix does not have.
         MatrixError: when no method fits into the memory.
     """
     if not factor_columns:
-        check_factors(method)
-    allowed = default_memory(device) if max_memory is None else max_memory
-    reasons = _reasons(shape, eps, factor_columns) if method == "auto" else [(find(method).name, "asked for")]
-    given = (shape, width, seed, factor_columns, arithmetic_for(device))
-    choices = [Choice(name, why, *given) for name, why in reasons if why]
+        check_factors(how.method)
+    is_auto, allowed = how.method == "auto", how.memory()
+    reasons = _reasons(shape, eps, factor_columns) if is_auto else [(find(how.method).name, "asked for")]
+    choices = [Choice(replace(how, method=name), why, shape, factor_columns) for name, why in reasons if why]
     over = [choice.over_limit(allowed) for choice in choices]
     if "" not in over:
         raise min(choices, key=lambda choice: choice.cost.memory).error(allowed)
@@ -221,14 +193,6 @@ def size(count: int) -> str:
         if count >= bytes_in_it:
             return f"{count / bytes_in_it:.1f} {unit}"
     return f"{count} bytes"
-
-
-def default_memory(device: str) -> int:
-    """Return the default memory limit of a decomposition: `DEFAULT_MEMORY`, or an accelerator's free memory
-    where torch knows it."""
-    where = arithmetic_for(device).device
-    free, _ = ask(where, "mem_get_info", where) or (DEFAULT_MEMORY, None)
-    return int(free)
 
 
 def find(name: str) -> type[SpectrumMethod]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -14,24 +15,20 @@ from ..core.devices import ask
 from ..core.parallel import ALONE, Processes
 from ..core.progress import SILENT_BAR, Bar
 from ..errors import MatrixError, Parameter
-from .accelerator import arithmetic_for
 from .base import SpectrumMethod, Stream
 from .blocks import as_array, check_shape, checked, gathered, is_array, native_dtype
 from .certificate import finish
 from .choice import build, check_factors, choose
 from .inspection import Inspection
 from .saved import SavedState
+from .settings import SpectrumSettings
 from .sketch import RangeFinder
 from .values import Spectrum
 
+CPU = SpectrumSettings(device="cpu")
 
-def singular_values(
-    blocks: Iterable[ArrayLike] | NDArray[Any],
-    *,
-    method: str = "auto",
-    max_memory: int | None = None,
-    device: str = "cpu",
-) -> Spectrum:
+
+def matrix_spectrum(blocks: Iterable[ArrayLike] | NDArray[Any], how: SpectrumSettings = CPU) -> Spectrum:
     """Return the singular values of a matrix given whole or as consecutive blocks of rows.
 
     ``method="auto"`` means ``"dense"`` for an iterator of unknown length; give ``"gram"`` or ``"tsqr"`` to stream it.
@@ -39,9 +36,7 @@ def singular_values(
 
     Args:
         blocks: (T, M), or an iterable of (n, M) arrays or tensors.
-        method: see `choose`.
-        max_memory: bytes of the device's memory, checked if the shape is known beforehand.
-        device: device to compute on.
+        how: settings of the computation; the memory is checked if the shape is known beforehand.
 
     Raises:
         ConfigurationError: for an unknown method.
@@ -49,10 +44,10 @@ def singular_values(
 
     Example:
         >>> import numpy as np
-        >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
+        >>> matrix_spectrum(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
         [3.0, 2.0, 1.0]
     """
-    check_factors(method)
+    check_factors(how.method)
     whole = as_array(blocks) if is_array(blocks) else None
     if whole is not None:
         check_shape(whole.shape, "the matrix")
@@ -65,8 +60,8 @@ def singular_values(
         for piece in checked(pieces(0)):
             inspection.watch(piece)
         eps = inspection.stored.value
-        chosen = choose(method, shape=whole.shape, eps=eps, max_memory=max_memory, device=device).start()
-        return measure(pieces, chosen, exponent=inspection.exponent)
+        chosen = choose(how, shape=whole.shape, eps=eps).start()
+        return decompose(pieces, chosen, exponent=inspection.exponent)
     iterator = iter(blocks)
     first = next(iterator, None)
     if first is None:
@@ -74,11 +69,11 @@ def singular_values(
     shape = as_array(first).shape
     check_shape(shape, "a block of rows")
     again = chain([first], iterator) if iterator is blocks else blocks
-    name = "dense" if method == "auto" else method
-    return measure(again, build(name, shape[1], arithmetic=arithmetic_for(device)))
+    named = replace(how, method="dense") if how.method == "auto" else how
+    return decompose(again, build(named, shape[1]))
 
 
-def measure(
+def decompose(
     blocks: Iterable[ArrayLike] | Callable[[int], Iterable[ArrayLike]],
     method: SpectrumMethod | RangeFinder,
     *,
@@ -128,7 +123,7 @@ def _fed(
     remedy: str,
     bar: Bar,
 ) -> Stream:
-    """Return the stream of all rows of this process; see `measure`."""
+    """Return the stream of all rows of this process; see `decompose`."""
     stream, done = (saved.restore(method) if saved else None) or (started(method), 0)
     bar.advance(done)
     remaining = blocks(done) if callable(blocks) else blocks

@@ -14,7 +14,7 @@ from ..core.devices import exact, exact_device
 from ..core.full_precision import full_precision
 from ..heads import Head
 from ..measure.pairwise_kld import pairwise_kld
-from ..spectrum import numerical_rank, singular_values
+from ..spectrum import matrix_spectrum, numerical_rank
 from ..theory import frobenius_lower_bound
 from ..theory.context_vectors import attainable
 from .dirichlet import DirichletBlocks, entropy
@@ -95,11 +95,11 @@ def matrices(head: Head, contexts: Tensor, blocks: DirichletBlocks) -> dict[str,
         this embedding size.
     """
     log_p, rows = _first(blocks, min(SAMPLE, blocks.contexts))
-    true, d = singular_values(log_p), head.embedding_size
+    true, d = matrix_spectrum(log_p), head.embedding_size
     with full_precision():
         log_q = _exact(head).log_prob(exact(contexts[rows]))
     n, M = log_p.shape
-    spectrum = singular_values(log_q)
+    spectrum = matrix_spectrum(log_q)
     pairs = pairwise_kld(log_p.cpu().numpy())
     ranks = {
         name: numerical_rank(values, shape=(n, M), eps="float64")

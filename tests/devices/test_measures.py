@@ -18,7 +18,7 @@ from softmax_bottleneck.cli import main
 from softmax_bottleneck.core.devices import resolve_device
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure.cost import estimate_cost
-from softmax_bottleneck.spectrum import singular_values
+from softmax_bottleneck.spectrum import SpectrumSettings, matrix_spectrum
 from softmax_bottleneck.synthetic.cells import Cell, run
 
 TIMES = {"seconds", "peak_memory_bytes", "version", "driver"}
@@ -107,10 +107,10 @@ def test_ranks_of_a_run(method: str, runs: dict[str, Path], short_corpus: Path, 
 def test_a_matrix_on_the_device(device: str) -> None:
     matrix = torch.randn(60, 4, dtype=torch.float64) @ torch.randn(4, 30, dtype=torch.float64)
     for method in METHODS:
-        expected = singular_values(matrix, method=method)
+        expected = matrix_spectrum(matrix, SpectrumSettings(method=method, device="cpu"))
         for found in (
-            singular_values(matrix.to(device), method=method, device=device),
-            singular_values(matrix, method=method, device=device),
+            matrix_spectrum(matrix.to(device), SpectrumSettings(method=method, device=device)),
+            matrix_spectrum(matrix, SpectrumSettings(method=method, device=device)),
         ):
             np.testing.assert_allclose(found.values, expected.values, atol=1e-7 * expected.values[0])
             assert device in found.driver

@@ -44,8 +44,8 @@ def _launch(tmp_path: Path, *arguments: str, script: str = SCRIPT) -> subprocess
 
 UNEQUAL_MEMORY = SCRIPT.replace(
     "from softmax_bottleneck.cli import main",
-    "import os\nfrom softmax_bottleneck.measure import computing as measure\n"
-    "measure.default_memory = lambda device: 10**9 if os.environ['RANK'] == '0' else 6 * 8 * 40 * 12\n"
+    "import os\nfrom softmax_bottleneck.spectrum import settings\n"
+    "settings.free_memory = lambda: 4 * 10**9 if os.environ['RANK'] == '0' else 4 * 6 * 8 * 40 * 12\n"
     "from softmax_bottleneck.cli import main",
 )
 

@@ -19,14 +19,14 @@ from softmax_bottleneck import RankReport, __version__, rank
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure import computing
 from softmax_bottleneck.measure.report import report_of
-from softmax_bottleneck.spectrum import counts_by_rule, numerical_rank, precision, singular_values, tolerance
+from softmax_bottleneck.spectrum import counts_by_rule, matrix_spectrum, numerical_rank, precision, tolerance
 from softmax_bottleneck.spectrum.measures import effective_rank
 
 
 def report(
     matrix: NDArray[np.float64], *, eps: str | float = "float32", assumed: bool = False, **changes: Any
 ) -> RankReport:
-    spectrum = singular_values(matrix)
+    spectrum = matrix_spectrum(matrix)
     raw, centered = (
         numerical_rank(values, shape=spectrum.shape, eps=eps) for values in (spectrum.values, spectrum.centered)
     )

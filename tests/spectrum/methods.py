@@ -20,7 +20,7 @@ from softmax_bottleneck.spectrum import (
     Spectrum,
     SpectrumMethod,
     WideGram,
-    measure,
+    decompose,
 )
 
 Matrix = NDArray[np.float64]
@@ -51,7 +51,7 @@ def spectrum_of(method: str, matrix: NDArray[np.floating], rows: int | None = No
     """Feed a matrix in blocks of ``rows``."""
     computation = METHODS[method](matrix.shape[1])
     computation.block = (rows or len(matrix), computation.block[1])
-    return measure([matrix], computation)
+    return decompose([matrix], computation)
 
 
 def centred(matrix: NDArray[np.floating]) -> Matrix:

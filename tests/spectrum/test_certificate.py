@@ -22,8 +22,8 @@ from softmax_bottleneck.spectrum import (
     Host,
     SpectrumMethod,
     WideGram,
+    decompose,
     host,
-    measure,
 )
 from softmax_bottleneck.spectrum.compute import extended, started
 
@@ -93,10 +93,10 @@ def test_wrong_values_are_computed_again_by_another_routine(
     monkeypatch: pytest.MonkeyPatch, matrix: Matrix, method: str, wrong: Callable[[Any], Any], call: int
 ) -> None:
     make, module, routine = FIRST_CHOICE[method]
-    usual = measure([matrix], make(8))
+    usual = decompose([matrix], make(8))
     with monkeypatch.context() as patch:
         break_call(patch, module, routine, wrong, call)
-        found = measure([matrix], make(8))
+        found = decompose([matrix], make(8))
     assert found.driver != usual.driver
     np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
     centred = np.linalg.svd(matrix - matrix.mean(1, keepdims=True), compute_uv=False)
@@ -114,14 +114,14 @@ def test_wrong_values_of_every_choice_are_an_error(
     break_call(monkeypatch, scipy.linalg, SECOND_CHOICE[method], wrong)
     finds = FINDS.get(wrong, "Σσ² differs from ‖A‖²_F by a factor of .*")
     with pytest.raises(MatrixError, match=rf"the {make(8).name} decomposition failed \(.*{finds}\); try another"):
-        measure([matrix], make(8))
+        decompose([matrix], make(8))
 
 
 @pytest.mark.parametrize("method", FIRST_CHOICE)
 def test_values_of_a_zero_matrix_are_checked_too(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     make, module, routine = FIRST_CHOICE[method]
     break_call(monkeypatch, module, routine, lambda values: values + 1e-3)
-    found = measure([np.zeros((5, 3))], make(3))
+    found = decompose([np.zeros((5, 3))], make(3))
     assert not found.values.any()
     assert found.driver.startswith(("gesvd", "syevr"))
 
@@ -137,8 +137,8 @@ def test_an_accelerator_that_fails_hands_over_to_the_cpu(
 
     for name in ("gram_spectra", "triangle_spectra", "singular_values", "eigenvalues"):
         monkeypatch.setattr(Accelerator, name, fails)
-    found = measure([matrix], FIRST_CHOICE[method][0](8, arithmetic=device))
-    assert found.driver == measure([matrix], FIRST_CHOICE[method][0](8)).driver
+    found = decompose([matrix], FIRST_CHOICE[method][0](8, arithmetic=device))
+    assert found.driver == decompose([matrix], FIRST_CHOICE[method][0](8)).driver
     np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
 
 
@@ -162,4 +162,4 @@ def test_the_careful_routines_agree_with_the_usual_ones(method: str, arithmetic:
 def test_entries_that_cannot_be_squared(method: str, size: float, word: str) -> None:
     """‖A‖² would be infinite, or a subnormal with hardly a digit: no certificate could be given."""
     with np.errstate(over="ignore"), pytest.raises(MatrixError, match=f"too {word} for its entries to be squared"):
-        measure([np.full((5, 3), size)], FIRST_CHOICE[method][0](3))
+        decompose([np.full((5, 3), size)], FIRST_CHOICE[method][0](3))

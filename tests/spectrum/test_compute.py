@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,31 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from softmax_bottleneck.core.options import OPENING, RANK
+from softmax_bottleneck.core.parallel import Processes
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.spectrum import (
     TSQR,
     Accelerator,
+    Choice,
     Dense,
     Gram,
     Host,
+    SpectrumSettings,
     WideGram,
     choose,
-    measure,
-    singular_values,
+    decompose,
+    matrix_spectrum,
+    settings,
 )
 from softmax_bottleneck.spectrum.blocks import checked
 
 FLOAT32 = 2.0**-23
+
+
+def _chosen(method: str, *, eps: float, shape: tuple[int, int], factor_columns: int = 0, **settings: Any) -> Choice:
+    how = SpectrumSettings(**{"method": method, "max_memory": 8 << 30, "device": "cpu", **settings})
+    return choose(how, shape=shape, eps=eps, factor_columns=factor_columns)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +58,7 @@ FLOAT32 = 2.0**-23
     ],
 )
 def test_choose(method: str, shape: tuple[int, int], eps: float, expected: type) -> None:
-    choice = choose(method, shape=shape, eps=eps)
+    choice = _chosen(method, shape=shape, eps=eps)
     assert type(choice.start()) is expected
     assert (choice.why == "asked for") == (method != "auto")
 
@@ -55,25 +66,25 @@ def test_choose(method: str, shape: tuple[int, int], eps: float, expected: type)
 def test_choose_refuses_what_does_not_fit() -> None:
     sentence = r"dense would need 3\.0 GiB; 2\.0 GiB are allowed \(for a 10,000 × 10,000 matrix\): raise max_memory"
     with pytest.raises(MatrixError, match=sentence):
-        choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=2 << 30)
-    assert choose("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30).name == "dense"
+        _chosen("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=2 << 30)
+    assert _chosen("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30).name == "dense"
     # Rows cost gram nothing.
-    assert choose("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30).name == "gram"
+    assert _chosen("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30).name == "gram"
     with pytest.raises(MatrixError, match=r"tsqr would need 3\.0 GiB"):
-        choose("tsqr", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
+        _chosen("tsqr", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
     # Where no exact method fits, a sketch does; where that does not either, it is what needs least.
-    assert choose("auto", shape=(10**6, 200_000), eps=FLOAT32).name == "sketch"
+    assert _chosen("auto", shape=(10**6, 200_000), eps=FLOAT32).name == "sketch"
     with pytest.raises(MatrixError, match=r"sketch would need .* or use a smaller width"):
-        choose("auto", shape=(10**6, 40_000), eps=FLOAT32, max_memory=1 << 30)
+        _chosen("auto", shape=(10**6, 40_000), eps=FLOAT32, max_memory=1 << 30)
     # A matrix that is small enough for LAPACK on the whole, but not for this memory.
-    limited = choose("auto", shape=(400, 2649), eps=FLOAT32, max_memory=20 << 20)
+    limited = _chosen("auto", shape=(400, 2649), eps=FLOAT32, max_memory=20 << 20)
     assert (limited.name, limited.why) == ("gram", "dense would need 32.3 MiB; 20.0 MiB are allowed")
-    assert choose("auto", shape=(2649, 400), eps=2.0**-52, max_memory=20 << 20).name == "tsqr"
+    assert _chosen("auto", shape=(2649, 400), eps=2.0**-52, max_memory=20 << 20).name == "tsqr"
 
     # Fewer contexts are advised where they help: gram's sum has M columns however many there are.
     for shape, advice in (((30_000, 40_000), "measure fewer contexts, or use"), ((10**6, 40_000), "or use")):
         with pytest.raises(MatrixError, match=f"raise max_memory, {advice} method='sketch'"):
-            choose("gram", shape=shape, eps=FLOAT32, max_memory=1 << 30)
+            _chosen("gram", shape=shape, eps=FLOAT32, max_memory=1 << 30)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +100,8 @@ def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(
     method: str, shape: tuple[int, int], more: dict[str, int], remedy: str
 ) -> None:
     with pytest.raises(MatrixError, match=f"numbers; LAPACK has no index for them .*: {remedy}"):
-        choose(method, shape=shape, eps=FLOAT32, max_memory=1 << 50, **more)
-    choice = choose("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50)
+        _chosen(method, shape=shape, eps=FLOAT32, max_memory=1 << 50, **more)
+    choice = _chosen("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50)
     assert choice.name == "sketch"
     assert choice.why == "gram would need 2,147,488,281 numbers; LAPACK has no index for them"
 
@@ -100,9 +111,9 @@ def test_unknown_methods(blocks: Any) -> None:
     with pytest.raises(
         ConfigurationError, match="unknown method 'qr'; known methods are auto, factored, gram, tsqr, dense, sketch"
     ):
-        singular_values(blocks, method="qr")
+        matrix_spectrum(blocks, SpectrumSettings(method="qr"))
     with pytest.raises(ConfigurationError, match="factored method needs a model with a log-linear head"):
-        singular_values(blocks, method="factored")
+        matrix_spectrum(blocks, SpectrumSettings(method="factored"))
 
 
 def _blocks(matrix: NDArray[np.floating], rows: int) -> Iterator[NDArray[np.floating]]:
@@ -129,7 +140,7 @@ def test_arrays_tensors_lists_and_blocks_are_one_matrix(method: str) -> None:
     ]
     for form in forms:
         scale = 8 if getattr(form, "dtype", None) == np.int8 else 1
-        found = singular_values(form, method=method)
+        found = matrix_spectrum(form, SpectrumSettings(method=method))
         assert found.shape == (20, 6)
         assert found.method == ("gram" if method == "gram" else "dense")
         np.testing.assert_allclose(found.values, scale * expected, rtol=1e-12)
@@ -137,8 +148,8 @@ def test_arrays_tensors_lists_and_blocks_are_one_matrix(method: str) -> None:
 
 def test_memory_is_checked_where_the_shape_is_known() -> None:
     with pytest.raises(MatrixError, match="max_memory"):
-        singular_values(np.ones((100, 100)), max_memory=4 * 8 * 100 * 100 - 1)
-    assert singular_values(np.ones((100, 100)), max_memory=4 * 8 * 100 * 100).shape == (100, 100)
+        matrix_spectrum(np.ones((100, 100)), SpectrumSettings(max_memory=4 * 8 * 100 * 100 - 1))
+    assert matrix_spectrum(np.ones((100, 100)), SpectrumSettings(max_memory=4 * 8 * 100 * 100)).shape == (100, 100)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -147,7 +158,7 @@ def test_the_first_bad_number_is_named_across_blocks(bad: float) -> None:
     matrix[7, 3] = matrix[7, 2] = matrix[8, 0] = bad
     for blocks in (matrix, _blocks(matrix, 2), [torch.from_numpy(matrix)]):
         with pytest.raises(MatrixError, match=f"holds {bad} at row 7, column 2: "):
-            singular_values(blocks)
+            matrix_spectrum(blocks)
     with pytest.raises(MatrixError, match=f"A holds {bad} at row 17, column 2"):
         list(checked([matrix], what="A", start=10))
 
@@ -173,7 +184,7 @@ def test_the_first_bad_number_is_named_across_blocks(bad: float) -> None:
 )
 def test_what_is_no_matrix(blocks: Any, sentence: str) -> None:
     with pytest.raises(MatrixError, match=sentence):
-        singular_values(blocks)
+        matrix_spectrum(blocks)
 
 
 class Scarce(Accelerator):
@@ -199,7 +210,7 @@ class Scarce(Accelerator):
 def test_out_of_memory_halves_the_block(method: type[Gram | TSQR]) -> None:
     matrix = np.random.default_rng(0).standard_normal((64, 8))
     scarce = method(8, arithmetic=Scarce(torch.device("cpu")))
-    found = measure([matrix[:40], matrix[40:]], scarce)
+    found = decompose([matrix[:40], matrix[40:]], scarce)
     np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
     assert found.shape == (64, 8)
 
@@ -213,17 +224,37 @@ def test_no_memory_for_a_single_row(method: type[Gram | TSQR], monkeypatch: pyte
     monkeypatch.setattr(Scarce, "_need", full)
     scarce = method(8, arithmetic=Scarce(torch.device("cpu")))
     with pytest.raises(MatrixError, match=r"cpu has no memory left for one row beside the \w+ method's matrices: use"):
-        measure([np.ones((16, 8))], scarce)
+        decompose([np.ones((16, 8))], scarce)
 
 
 def test_a_matrix_that_the_accelerator_cannot_allocate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "zeros", full)
     with pytest.raises(MatrixError, match="cpu has no memory for the gram method's matrices: use device='cpu'"):
-        measure([np.eye(3)], Gram(3))
+        decompose([np.eye(3)], Gram(3))
 
 
 def test_thin_factors_come_first_and_are_the_models_own_memory() -> None:
-    choice = choose("auto", shape=(1_000, 500), eps=2.0**-52, factor_columns=7, max_memory=1)
+    choice = _chosen("auto", shape=(1_000, 500), eps=2.0**-52, factor_columns=7, max_memory=1)
     assert (choice.name, choice.why) == ("factored", "the head's factors have 7 columns")
     assert choice.start(np.ones((500, 7))).columns == 7
-    assert choose("dense", shape=(1_000, 500), eps=2.0**-52, factor_columns=7).name == "dense"
+    assert _chosen("dense", shape=(1_000, 500), eps=2.0**-52, factor_columns=7).name == "dense"
+
+
+def test_half_of_the_free_memory_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes share that half, and all of them take the least that any of them has."""
+    monkeypatch.setattr(settings, "free_memory", lambda: 6 << 30)
+    assert SpectrumSettings(device="cpu").memory() == 3 << 30
+    assert SpectrumSettings(device="cpu", max_memory="1GiB").memory() == 1 << 30
+    both = Processes(count=2)
+    monkeypatch.setattr(both, "gather", lambda value: [value, 1 << 30])
+    assert SpectrumSettings(device="cpu", processes=both).memory() == 1 << 30
+    assert _chosen("auto", shape=(10**6, 12_000), eps=FLOAT32, max_memory=None).name == "gram"
+    monkeypatch.setattr(settings, "free_memory", lambda: 2 << 30)
+    assert _chosen("auto", shape=(10**6, 12_000), eps=FLOAT32, max_memory=None).name == "sketch"
+
+
+def test_the_command_has_the_same_defaults() -> None:
+    own = {field.name: field.default for field in fields(SpectrumSettings)}
+    assert own["width"] == RANK["width"].default
+    assert own["method"] == RANK["method"].default
+    assert own["device"] == OPENING["device"].default

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from softmax_bottleneck.spectrum import Factored, measure, numerical_rank
+from softmax_bottleneck.spectrum import Factored, decompose, numerical_rank
 
 from .methods import spectrum_of
 
@@ -21,7 +21,7 @@ def test_factored_equals_dense(shape: tuple[int, int], monkeypatch: pytest.Monke
     right[:, -1] = 1
     thin = Factored(right)
     thin.block = (6, "C")
-    found, whole = measure([left], thin), spectrum_of("dense", left @ right.T)
+    found, whole = decompose([left], thin), spectrum_of("dense", left @ right.T)
     assert found.shape == shape
     for name in ("values", "centered"):
         values, expected = getattr(found, name), getattr(whole, name)
@@ -44,7 +44,7 @@ def test_products_and_householder_give_the_same_triangle(condition: float, monke
     thin = Factored(right)
     if condition <= 1e6:
         monkeypatch.delattr("softmax_bottleneck.spectrum.factored.triangle_of_blocks")
-    found = measure([np.eye(9)], thin)
+    found = decompose([np.eye(9)], thin)
     for values, matrix in ((found.values, right.T), (found.centered, right.T - right.T.mean(1, keepdims=True))):
         expected = np.linalg.svd(matrix, compute_uv=False)
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-14 * np.linalg.norm(right))
@@ -55,8 +55,8 @@ def test_factored_centring_leaves_no_roundoff_of_a_constant_column() -> None:
     rng = np.random.default_rng(4)
     left, right = 100 * rng.standard_normal((50, 4)), rng.standard_normal((30, 4))
     right[:, -1] = 1
-    found = measure([left], Factored(right)).centered
+    found = decompose([left], Factored(right)).centered
     assert np.count_nonzero(found) == 3
     estimate = numerical_rank(found, shape=(50, 30), eps="float64")
     assert (estimate.value, estimate.determinate) == (3, True)
-    assert not measure([left[:, :1]], Factored(np.ones((30, 1)))).centered.any()
+    assert not decompose([left[:, :1]], Factored(np.ones((30, 1)))).centered.any()

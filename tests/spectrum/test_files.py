@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck.errors import MatrixError, OutputError
-from softmax_bottleneck.spectrum import RangeFinder, Spectrum, load_spectrum, measure, save_spectrum, singular_values
+from softmax_bottleneck.spectrum import (
+    RangeFinder,
+    Spectrum,
+    SpectrumSettings,
+    decompose,
+    load_spectrum,
+    matrix_spectrum,
+    save_spectrum,
+)
 
 SOURCE = {"path": "runs/ä", "head": None}
 
@@ -26,7 +34,11 @@ def same(one: Spectrum, other: Spectrum) -> bool:
 @pytest.mark.parametrize("sketch", [False, True])
 def test_round_trip(sketch: bool, tmp_path: Path) -> None:
     matrix = np.random.default_rng(1).standard_normal((60, 40))
-    spectrum = measure([matrix], RangeFinder(40, width=8)) if sketch else singular_values(matrix, method="gram")
+    spectrum = (
+        decompose([matrix], RangeFinder(40, width=8))
+        if sketch
+        else matrix_spectrum(matrix, SpectrumSettings(method="gram"))
+    )
     save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
     loaded, source, _ = load_spectrum(tmp_path / "s.npz")
     assert same(loaded, spectrum)
@@ -73,12 +85,12 @@ def test_other_files(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*nowhere/s\.npz"):
-        save_spectrum(tmp_path / "nowhere" / "s.npz", singular_values(np.eye(2)), SOURCE)
+        save_spectrum(tmp_path / "nowhere" / "s.npz", matrix_spectrum(np.eye(2)), SOURCE)
 
 
 def test_every_flipped_byte_and_every_cut_is_noticed_or_harmless(tmp_path: Path) -> None:
     saved = tmp_path / "s.npz"
-    save_spectrum(saved, singular_values(np.random.default_rng(0).standard_normal((5, 3))), SOURCE)
+    save_spectrum(saved, matrix_spectrum(np.random.default_rng(0).standard_normal((5, 3))), SOURCE)
     whole = saved.read_bytes()
     expected, source, _ = load_spectrum(saved)
     damaged = [whole[:end] for end in range(0, len(whole), 11)]

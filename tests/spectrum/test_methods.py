@@ -12,7 +12,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from softmax_bottleneck.spectrum import TSQR, Accelerator, Dense, Gram, WideGram, measure, numerical_rank
+from softmax_bottleneck.spectrum import TSQR, Accelerator, Dense, Gram, WideGram, decompose, numerical_rank
 from softmax_bottleneck.spectrum.base import Stream
 from softmax_bottleneck.spectrum.certificate import finish
 from softmax_bottleneck.spectrum.compute import extended, started
@@ -67,7 +67,7 @@ def test_the_caller_may_reuse_its_block(method: str) -> None:
             np.testing.assert_array_equal(block, matrix[start : start + 4])
         block[:] = np.nan
 
-    found = measure(blocks(), METHODS[method](6)).values
+    found = decompose(blocks(), METHODS[method](6)).values
     assert_close(method, found, np.linalg.svd(matrix, compute_uv=False), size=12)
 
 

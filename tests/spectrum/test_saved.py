@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from softmax_bottleneck.spectrum import TSQR, Gram, RangeFinder, WideGram, measure, saved
+from softmax_bottleneck.spectrum import TSQR, Gram, RangeFinder, WideGram, decompose, saved
 from softmax_bottleneck.spectrum.saved import SavedState
 
 METHODS: dict[str, Callable[[int], Any]] = {
@@ -44,7 +44,7 @@ def run(name: str, state: SavedState | None, *, killed_at: int = 99, killed_in: 
                 raise Killed
             yield MATRIX[start : start + 7]
 
-    return measure(blocks, METHODS[name](12), saved=state), began
+    return decompose(blocks, METHODS[name](12), saved=state), began
 
 
 @pytest.mark.parametrize("killed_at", [7, 28, 56])

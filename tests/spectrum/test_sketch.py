@@ -9,14 +9,21 @@ from hypothesis import strategies as st
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.spectrum import RangeFinder, Spectrum, measure, numerical_rank, singular_values
+from softmax_bottleneck.spectrum import (
+    RangeFinder,
+    Spectrum,
+    SpectrumSettings,
+    decompose,
+    matrix_spectrum,
+    numerical_rank,
+)
 
 from .methods import EPS, Matrix, built, centred
 
 
 def sketched(matrix: Matrix, width: int, *, rows: int = 17, seed: int = 0) -> Spectrum:
     blocks = [matrix[start : start + rows] for start in range(0, len(matrix), rows)]
-    return measure(blocks, RangeFinder(matrix.shape[1], width=width, seed=(seed,)))
+    return decompose(blocks, RangeFinder(matrix.shape[1], width=width, seed=(seed,)))
 
 
 @pytest.mark.parametrize("shape", [(80, 50), (40, 60)], ids=["tall", "wide"])
@@ -80,8 +87,8 @@ def test_the_report_says_what_is_not_known() -> None:
 def test_a_stream_that_comes_once_is_refused() -> None:
     matrix = np.eye(5)
     with pytest.raises(MatrixError, match="the sketch method needs the rows 2 times"):
-        singular_values(iter([matrix]), method="sketch")
-    assert singular_values([matrix], method="sketch").method == "sketch"
+        matrix_spectrum(iter([matrix]), SpectrumSettings(method="sketch"))
+    assert matrix_spectrum([matrix], SpectrumSettings(method="sketch")).method == "sketch"
 
 
 def test_width_as_large_as_the_matrix_sees_everything() -> None:

@@ -15,8 +15,7 @@ from pipelines import assert_open, assert_true
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.spectrum import build, singular_values
-from softmax_bottleneck.spectrum.compute import measure
+from softmax_bottleneck.spectrum import SpectrumSettings, build, decompose, matrix_spectrum
 
 Matrix = NDArray[np.float64]
 METHODS = ("dense", "gram", "tsqr", "sketch")
@@ -104,7 +103,9 @@ def test_no_rank_depends_on_the_scale(method: str, scale: float) -> None:
         report.to_dict()["effective_rank"]
         == rank(matrix, kind="matrix", method=method, eps=eps).to_dict()["effective_rank"]
     )
-    assert singular_values(scale * matrix, method=method if method != "sketch" else "auto").values[0] > 0
+    assert (
+        matrix_spectrum(scale * matrix, SpectrumSettings(method=method if method != "sketch" else "auto")).values[0] > 0
+    )
 
 
 def test_what_underflowed_or_overflows_is_refused() -> None:
@@ -117,7 +118,7 @@ def test_what_underflowed_or_overflows_is_refused() -> None:
         rank(np.full((5, 3), np.longdouble("1e-400")), kind="matrix")
     for method in ("gram", "dense", "tsqr"):
         with pytest.raises(MatrixError, match="too small for"):  # blocks, whose scale nobody has looked at
-            measure(iter([np.full((5, 3), 1e-200)]), build(method, 3))
+            decompose(iter([np.full((5, 3), 1e-200)]), build(SpectrumSettings(method=method), 3))
 
 
 def test_eps_finer_than_the_arithmetic_is_refused() -> None:
@@ -187,14 +188,14 @@ def test_logits_of_large_offsets_are_judged_by_their_own_roundoff() -> None:
 
 def test_spectra_end_where_the_method_sees_no_further() -> None:
     matrix = product(400, 100, 10).astype(np.float32)
-    spectrum = singular_values(matrix, method="gram")
+    spectrum = matrix_spectrum(matrix, SpectrumSettings(method="gram"))
     rows = spectrum.curves()
     normalized, percent = rows.loc[rows["part"] == "raw", ["normalized", "percent"]].to_numpy()[::-1].T
     assert normalized[0] == pytest.approx(1.19e-7, rel=0.01)
     assert (normalized >= 1.19e-7).all()
     assert percent[0] == pytest.approx(90)  # 90 of the 100 values lie at or below it
     assert len(normalized) == 11
-    exact = singular_values(matrix, method="dense").curves()
+    exact = matrix_spectrum(matrix, SpectrumSettings(method="dense")).curves()
     assert exact["normalized"].min() < 1e-8
 
 
