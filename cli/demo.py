@@ -19,8 +19,9 @@ from .paths import Folder, Input, Results
 @click.option("--out", type=Folder("runs", "reports"), default=Path("demo"), metavar="DIR",
               help="Folder of all results.")  # fmt: skip
 @click.option("--family", default="demo", metavar="PRESETS",
-              help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos or "
-              "ptb-fast, which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.")  # fmt: skip
+              help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos, "
+              "ptb-fast or ptb-afternoon, which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.",
+)  # fmt: skip
 @listed("--models", "models", NAMES, metavar="NAME,…",
         help="Models of the family to train, such as softmax,mos.  [default: all]")  # fmt: skip
 @click.option("--seeds", type=Count(), default=1, help="Runs of each preset.")

@@ -101,8 +101,9 @@ def in_turn(
         runs: largest number of timed runs of each case.
         seconds: total seconds of the slowest case's runs after which no round begins.
         warm_up: whether each case has a first run that is not timed.
-        imports: modules that cases import, besides torch and `softmax_bottleneck.bench`: all are imported only once, by
-            a process from which those of the cases are forked.
+        imports: modules that cases import, besides torch and `softmax_bottleneck.bench`. On the CPU all are imported
+            only once, by a process from which those of the cases are forked. A fork cannot use CUDA once torch has
+            looked for GPUs, as its import does, so on other devices each process starts afresh.
         progress: progress display.
 
     Returns:
@@ -116,7 +117,8 @@ def in_turn(
     times: dict[str, list[float]] = {name: [] for name in cases}
     results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in cases}
     multiprocessing.set_forkserver_preload(["torch", "softmax_bottleneck.bench", *imports])
-    context, others = multiprocessing.get_context("forkserver"), multiprocessing.active_children()
+    context = multiprocessing.get_context("forkserver" if device == "cpu" else "spawn")
+    others = multiprocessing.active_children()
     with safe_children():  # the queues start a process too
         workers = {name: ProcessPoolExecutor(1, context, initializer=_begin) for name in cases}
 

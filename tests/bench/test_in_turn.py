@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import time
@@ -43,6 +44,10 @@ def small_case(folder: Path, name: str, seconds: float = 0.0, size: int = 0) -> 
     return work
 
 
+def how_it_started() -> Callable[[], Any]:
+    return lambda: {"process": type(multiprocessing.current_process()).__name__}
+
+
 def children() -> list[psutil.Process]:
     """The processes of cases: those of the process from which they are forked."""
     servers = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
@@ -64,6 +69,14 @@ def test_one_run_of_each_after_one_of_every_other(tmp_path: Path) -> None:
     assert 45e6 < rows["B"]["memory_bytes"] < 80e6
     assert rows["A"]["memory_bytes"] < 20e6
     assert not children()
+
+
+@pytest.mark.parametrize(("device", "process"), [("cpu", "ForkServerProcess"), ("mps", "SpawnProcess")])
+def test_a_gpu_gets_processes_that_are_not_forked(device: str, process: str) -> None:
+    """CUDA refuses forks; the module of "mps" is in every torch, and says nothing of memory here."""
+    row = in_turn({"only": partial(how_it_started)}, device=device, runs=1, warm_up=False)["only"]
+    assert row["process"] == process
+    assert (row["memory_bytes"] is None) == (device != "cpu")
 
 
 def test_goals_follow_from_rows() -> None:

@@ -24,6 +24,7 @@ def test_everything_is_written_and_what_is_missing_is_listed(results: Results, t
     names = {path.name for path in drawn.files}
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == names
     empty = {
+        "ptb-afternoon",
         "ptb-fast",
         "ptb-small",
         "ptb-small-nt-asgd",
@@ -103,7 +104,7 @@ def test_a_markdown_file_that_cannot_be_filled(results: Results, tmp_path: Path)
 
 TABLES = {
     "README.md": {"ptb-small"},
-    "docs/results.md": {"demo", "ptb-small", "ptb-small-mos", "ptb-small-nt-asgd", "ptb-fast"},
+    "docs/results.md": {"demo", "ptb-small", "ptb-small-mos", "ptb-small-nt-asgd", "ptb-fast", "ptb-afternoon"},
     "docs/benchmarks.md": {"bench-heads", "bench-training"},
     "docs/presets.md": {"presets", "mos-table-4"},
     "docs/transformers.md": {"transformer-study", "frozen-body"},
