@@ -50,9 +50,10 @@ if TYPE_CHECKING:
         singular_values,
     )
     from .measure import pairwise_kld as divergence
+    from .measure.divergence_report import PairwiseKLD
     from .measure.dumping import dump
     from .measure.loading import load
-    from .measure.pairwise_kld import PairwiseKLD, pairwise_kld
+    from .measure.pairwise_kld import pairwise_kld
     from .results import Result, frame, table
     from .sources import Source, extended_logits
     from .sources import open_source as open  # noqa: A004 (sb.open, in its own name space)
@@ -65,9 +66,10 @@ _HOMES = {
         "evaluation": "Perplexity eval perplexity",
         "measure": "RankReport RankReports argmaxable checkpoints compare gradient head head_statistics "
         "identify kld need rank singular_values",
+        "measure.divergence_report": "PairwiseKLD",
         "measure.dumping": "dump",
         "measure.loading": "load",
-        "measure.pairwise_kld": "PairwiseKLD pairwise_kld",
+        "measure.pairwise_kld": "pairwise_kld",
         "results": "Result frame table",
         "sources": "Source extended_logits open",
         "spectrum": "Spectrum numerical_rank",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 Entry = TypeVar("Entry")
 MANY, FEW = 20, 5
@@ -17,10 +17,10 @@ MANY, FEW = 20, 5
 
 
 class Parameter(NamedTuple):
-    """A parameter that an error's text names: in Python an argument, in a command an option."""
+    """A parameter that a text names: in Python an argument, in a command an option."""
 
     name: str
-    value: str | None = None
+    value: str | int | None = None
     flag: str | None = None
     """Name of the option, if it is another one."""
 
@@ -28,16 +28,58 @@ class Parameter(NamedTuple):
         return self.name if self.value is None else f"{self.name}={self.value!r}"
 
     @property
-    def option(self) -> str:
+    def for_command(self) -> str:
         """Return it as an option of a command."""
         return f"--{self.flag or self.name.replace('_', '-')}" + (f" {self.value}" if self.value is not None else "")
+
+
+class Function(NamedTuple):
+    """A function of the package that a text names, and the command of its name."""
+
+    name: str
+    method: str = ""
+    """Method of the result that does what the command does, if no function of its name does."""
+
+    def __str__(self) -> str:
+        return self.method or f"{self.name}()"
+
+    @property
+    def for_command(self) -> str:
+        """Return it as a command."""
+        return f"'bottleneck {self.name}'"
+
+
+class Sentence(str):
+    """A text in the words of Python, which JSON holds too; a command prints that with the names of its own options.
+
+    Example:
+        >>> text = Sentence(Function("rank"), " with a larger ", Parameter("eps"))
+        >>> print(text)
+        rank() with a larger eps
+        >>> print(text.for_command)
+        'bottleneck rank' with a larger --eps
+    """
+
+    for_command: str
+    """The text with the names of commands and their options."""
+
+    def __new__(cls, *parts: str | Parameter | Function) -> Self:
+        """Join the parts of a text, which may be sentences themselves."""
+        text = super().__new__(cls, "".join(map(str, parts)))
+        text.for_command = "".join(map(for_command, parts))
+        return text
+
+
+def for_command(part: str | Parameter | Function) -> str:
+    """Return a text, or a part of one, as a command prints it."""
+    return part if type(part) is str else getattr(part, "for_command", str(part))
 
 
 class BottleneckError(Exception):
     """Base of all errors raised by this package.
 
     Args:
-        parts: the text in pieces; what names a parameter is a `Parameter`, which a command shows as its option.
+        parts: the text in pieces; a `Parameter` or `Function` is shown by a command as its option or its command.
 
     Example:
         >>> error = BottleneckError("raise ", Parameter("max_memory"), ", or use ", Parameter("method", "sketch"))
@@ -47,7 +89,7 @@ class BottleneckError(Exception):
         raise --max-memory, or use --method sketch
     """
 
-    def __init__(self, *parts: str | Parameter) -> None:
+    def __init__(self, *parts: str | Parameter | Function) -> None:
         super().__init__(*parts)
 
     def __str__(self) -> str:
@@ -56,7 +98,7 @@ class BottleneckError(Exception):
     @property
     def for_command(self) -> str:
         """The text with the names of the command's options."""
-        return "".join(part.option if isinstance(part, Parameter) else str(part) for part in self.args)
+        return "".join(map(for_command, self.args))
 
 
 class ConfigurationError(BottleneckError):

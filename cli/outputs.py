@@ -16,6 +16,7 @@ import rich_click as click
 
 from softmax_bottleneck.core.interruption import EXIT_CODES
 from softmax_bottleneck.core.printable import printable
+from softmax_bottleneck.errors import for_command
 
 from .paths import STANDARD
 
@@ -55,7 +56,7 @@ def _text(results: Sequence[Result], as_format: str | None) -> str:
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
     """Return labels and texts as lines, wrapped with a hanging indent to the terminal, or to 80 columns elsewhere."""
     width = _width()
-    rows = [(label, printable(text)) for label, text in rows]
+    rows = [(label, printable(for_command(text))) for label, text in rows]
     label_width = max(len(label) for label, _ in rows)
     lines = []
     for label, text in rows:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
 from ..training.evaluate import Perplexity
 from .beam import Beam, beam_search
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ORDERS = (1, 2, 3, 4)
 SCORES = tuple(f"BLEU-{order} {kind}" for order in ORDERS for kind in ("precision", "recall"))
@@ -61,6 +65,12 @@ class Bleu(Result, kind="bleu"):
             yield Quantity(f"scores.{name}", each, name, ANSWER | TABLE, text)
         for key, value in {"references": 1, "smoothing": "NLTK method 7", "coverage": COVERAGE}.items():
             yield Quantity(key, value, shown=NOWHERE)
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return a panel of the scores with their intervals."""
+        from ..results.plotting.measures import draw_intervals
+
+        return [partial(draw_intervals, scores=self.scores)]
 
 
 def bleu(
@@ -190,8 +200,12 @@ class DialogScores(Result, kind="dialog"):
 
     def quantities(self) -> Iterator[Quantity]:
         """Yield those of the perplexity and of BLEU."""
-        yield from self.perplexity.quantities()
-        yield from self.bleu.quantities()
+        *scores, following = self.perplexity.quantities()
+        yield from (*scores, *self.bleu.quantities(), following)
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return the panel of BLEU."""
+        return self.bleu.panels()
 
 
 def score_dialog(

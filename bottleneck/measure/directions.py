@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -34,6 +35,9 @@ from ..spectrum.blocks import as_array, check_dense
 from ..spectrum.certificate import finish
 from ..spectrum.compute import extended, started
 from ..spectrum.gram import RESOLUTION
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROWS = 8192
 """Rows of one update: more than d, and few enough to fit in memory in float64 beside the model."""
@@ -77,6 +81,13 @@ class Directions(Result, kind="directions"):
         yield Quantity("entropy_rank", entropy, "entropy, stable rank", text=f"{entropy:.1f}, {stable:.2f}")
         yield Quantity("stable_rank", stable, shown=NOWHERE)
         yield Quantity("mean_cosine", self.mean_cosine, "mean cosine", ANSWER | TABLE, self.cosine)
+
+    def panels(self, of: str = "") -> list[Callable[[Axes], None]]:
+        """Return a panel of the singular values, and of those with the mean vector subtracted."""
+        from ..results.plotting.measures import draw_descending
+
+        curves = {"with the mean": self.values, "mean subtracted": self.centered}
+        return [partial(draw_descending, curves=curves, ylabel=rf"$\sigma_i${of and f' of {of}'}")]
 
     @property
     def cosine(self) -> str:
@@ -184,6 +195,10 @@ class HeadStatistics(Result, kind="head-statistics"):
                 yield replace(quantity, key="", label=quantity.label and f"{name}: {quantity.label}")
         if self.bias_norm is not None:
             yield Quantity("bias_norm", self.bias_norm, "norm of the bias", ANSWER | TABLE)
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return a panel of the singular values of W, and one of those of H where it was given."""
+        return [*self.weight.panels("W"), *(self.hidden.panels("H") if self.hidden else ())]
 
 
 def head_statistics(weight: Any, bias: Any = None, hidden: Any = None) -> HeadStatistics:

@@ -7,7 +7,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -20,13 +21,16 @@ from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..errors import MatrixError, SourceError
+from ..errors import Function, MatrixError, Sentence, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import open_source
 from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DEFAULT_SAMPLE = 64
 """Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
@@ -122,7 +126,16 @@ class GradientReport(Result, kind="gradient"):
         for band in self.bands:
             label = f"targets that occur {band.least:,} to {band.most:,} times"
             yield Quantity("", None, label, text=f"{_percent(band.lost)} lost ({band.contexts:,} contexts)")
-        yield Quantity("next", "bottleneck need measures how many of these dimensions a text needs", "next")
+        yield Quantity(
+            "next", Sentence(Function("need"), " measures how many of these dimensions a text needs"), "next"
+        )
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return a panel of the share that is kept for targets of each frequency, beside that of a random direction."""
+        from ..results.plotting.measures import draw_kept
+
+        bands = [(f"{band.least:,} to {band.most:,}", band.kept) for band in self.bands]
+        return [partial(draw_kept, bands=bands, whole=self.kept, chance=self.random_kept)]
 
 
 def _three(kept: float, energy: float, outside: float) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..core.checks import check_above_zero, check_positive, typed
 from ..core.options import LAYER, LayerOptions, Opening, takes
 from ..core.progress import Progress, reporting
-from ..errors import SourceError
+from ..errors import Function, Sentence, SourceError
 from ..heads import RankBound
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
@@ -25,6 +25,9 @@ from ..spectrum.measures import ENERGY_LEFT_OUT
 from ..theory import ArgmaxReport, PowerLaw, power_law, unargmaxable
 from .directions import ROWS, Directions, directions
 from .head_rows import HeadRows, head_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAMED = 8
 """Number of tokens that a line names."""
@@ -114,8 +117,17 @@ class HeadReport(Result, kind="head"):
         yield Quantity("", equal, "equal rows", shown, self._equal())
         yield Quantity("", len(outliers), "unusual norms", shown, self._norms())
         yield Quantity("", None, "argmax", text=self._argmax())
-        after = "bottleneck argmaxable decides each token; bottleneck need, how many dimensions a text needs"
-        yield Quantity("next", after, "next")
+        after = (
+            Function("argmaxable"),
+            " decides each token; ",
+            Function("need"),
+            ", how many dimensions a text needs",
+        )
+        yield Quantity("next", Sentence(*after), "next")
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return a panel of the singular values of W, and of those with its mean row subtracted."""
+        return self.weight.panels("W")
 
     def _never_trained(self) -> str:
         found = self.rows_found

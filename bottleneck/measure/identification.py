@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ..core.checks import typed
 from ..core.options import LayerOptions, Opening, takes
 from ..core.progress import Progress, reporting
-from ..errors import ConfigurationError, SourceError
+from ..errors import ConfigurationError, Function, OutputError, Sentence, SourceError
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Result, Results
-from ..results.quantity import ANSWER, TABLE, Quantity
+from ..results.quantity import TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, labelled, open_source
 from ..sources.output_weights import OutputWeights, output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
 from .entries import Entries
 from .span import Fit, Mask, Matrix, Span, explained
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ONE, MOST = 0.99, 0.5
 """Share of what the rows leave that one vector holds if it is of rank 1, and share that a function of the logits
@@ -40,6 +44,13 @@ SAME, LAYER, EDITED, STATES, NOT, UNKNOWN = (
     "cannot be told",
 )
 """The verdicts."""
+COMPARE = Sentence(Function("compare"), " measures how far the model's distributions are from the rows")
+NEXT = {
+    STATES: "another checkpoint or finetuned body with this output layer may fit",
+    NOT: "other models that it may be can be named in the same call",
+    UNKNOWN: "more rows, or log-probabilities in float32 of logits that nobody edited, may tell",
+}
+"""What to do after a verdict; `COMPARE` after the others."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +88,11 @@ class Identification(Result, kind="identification"):
 
     def quantities(self) -> Iterator[Quantity]:
         """Yield the verdict and its evidence."""
-        yield Quantity("verdict", self.verdict, "verdict", ANSWER | TABLE)
-        yield Quantity("why", self.why, "why")
+        yield Quantity("", self.verdict, "verdict", TABLE)
+        yield Quantity("", None, "verdict", text=f"{self.verdict}: {self.why}")
         yield Quantity("", None, "rows", text=f"{self.rows_from['path']}, {self.contexts:,} used")
         yield Quantity("", None, "model", text=self.name)
-        tests = {"outside span(W)": self.span, "off the ellipse": self.ellipse, "mean": self.mean}
-        for label, test in tests.items():
+        for label, test in self._tests().items():
             if test:
                 yield Quantity("", None, label, text=f"{test.value:.3g}, roundoff allows {test.limit:.2g}")
             if label != "mean":
@@ -93,6 +103,19 @@ class Identification(Result, kind="identification"):
             mean, spread = self.on_ellipse
             yield Quantity("", None, "‖(h − β)/γ‖²/d", text=f"{mean:.8f} ± {spread:.1g} over the rows")
         yield Quantity("unrelated", self.unrelated, "unrelated W", text=f"leaves {self.unrelated:.3g} outside")
+        yield Quantity("next", NEXT.get(self.verdict, COMPARE), "next")
+
+    def _tests(self) -> dict[str, Measured | None]:
+        return {"outside span(W)": self.span, "off the ellipse": self.ellipse, "mean": self.mean}
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return a panel of each test's number beside what roundoff allows; `OutputError` if nothing was tested."""
+        from ..results.plotting.measures import draw_limits
+
+        tests = {label: (test.value, test.limit) for label, test in self._tests().items() if test}
+        if not tests:
+            raise OutputError(f"nothing was tested, so there is nothing to draw: {self.why}")
+        return [partial(draw_limits, tests=tests)]
 
 
 @takes(Opening)

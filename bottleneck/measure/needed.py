@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,18 +17,16 @@ from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
 from ..core.options import Opening, takes
 from ..core.progress import Progress, reporting
-from ..errors import SourceError
+from ..errors import Parameter, Sentence, SourceError
 from ..heads.scores import Scores
 from ..language_models import ModelOnText
 from ..results.base import Result
-from ..results.quantity import TABLE, Quantity
+from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import open_source
 from ..spectrum.arithmetic import triangle_of_blocks
 from .directions import ROWS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.axes import Axes
 
 LEAST = 1e-9
@@ -40,7 +38,7 @@ FITS = {"other_text": "fitted on another text", "same_text": "fitted on this tex
 """The two fits, and what figures call them."""
 LABELS = ("one head", "this text")
 """What the lines call the two fits."""
-MEANING = "the first says what the model needs, the second only what this text spans"
+MEANING = "the verdict says what the model needs, the other fit only what this text spans"
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,11 @@ class NeedReport(Result, kind="need"):
         size = f"{self.contexts:,} contexts × {self.vocab:,} tokens, d = {self.embedding_size:,}"
         model = f"{self.source['path']} ({self.source['head']}){text and f' on {text}'}: {size}{own}"
         hows = (f"fitted on {self.fitted:,} other contexts", "fitted on the measured contexts themselves")
+        yield Quantity("verdict", self._sentence("other_text", hows[0]), "verdict")
         for fit, label, how in zip(FITS, LABELS, hows, strict=True):
             needed = dict(zip(("acceptance", "perplexity"), self.needed(fit), strict=True))
-            yield Quantity(f"needed.{fit}", needed, label, text=self._sentence(fit, how))
+            shown = NOWHERE if fit == "other_text" else ANSWER
+            yield Quantity(f"needed.{fit}", needed, label, shown, self._sentence(fit, how))
             yield Quantity("", needed["acceptance"], f"needed, {label}", TABLE)
         yield Quantity("", None, "meaning", text=MEANING)
         yield Quantity("", None, "model", text=model)
@@ -107,23 +107,21 @@ class NeedReport(Result, kind="need"):
             for what, point in zip(LABELS, pair, strict=True):
                 label = f"r = {point.dimensions:,}" if what == LABELS[0] else ""
                 yield Quantity("", None, label, text=f"{what}: {_numbers(point)}")
+        kept = self.needed()[0]
+        below = max((each.dimensions for each in self.other_text if each.dimensions < kept), default=0)
+        if below < kept - 1:
+            narrower = Sentence(Parameter("ranks"), f" between {below:,} and {kept:,} may show that fewer are enough")
+            yield Quantity("next", narrower, "next")
 
     def _sentence(self, fit: str, how: str) -> str:
         kept, perplexity = self.needed(fit)
         more = "" if perplexity is None else f", and {perplexity:,} the perplexity within 1 %"
         return f"{kept:,} of {self.embedding_size:,} dimensions keep 99 % of the distribution (1 − TV){more}; {how}"
 
-    def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
-        """Draw the perplexity over the model's own, and the acceptance, against r, with both fits and the bound d.
-
-        Args:
-            ax: a file to write, or axes for the first panel alone; by default both are drawn into a new figure.
-            style: one of ``plotting.STYLES``, for a new figure.
-        """
-        from ..results.plotting.layout import Panel, show
-
-        ratio = [] if self.perplexity is None else [Panel(partial(self._draw, "perplexity", self.perplexity))]
-        return show([*ratio, Panel(partial(self._draw, "acceptance", 1.0))], ax, style=style)
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return panels of the perplexity over the model's, and of the acceptance, against r, with both fits and d."""
+        ratio = [] if self.perplexity is None else [partial(self._draw, "perplexity", self.perplexity)]
+        return [*ratio, partial(self._draw, "acceptance", 1.0)]
 
     def _draw(self, what: str, unit: float, ax: Axes) -> None:
         for (fit, label), line in zip(FITS.items(), ("-o", "--s"), strict=True):

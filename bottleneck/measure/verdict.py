@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..errors import Function, Parameter, Sentence
 from ..spectrum import RankEstimate
 
-BEYOND = "a larger d or another output layer; first 'bottleneck need'"
-DRAW = "'bottleneck spectrum' draws the singular values about the tolerance"
+BEYOND = Sentence("a larger d or another output layer; first ", Function("need"))
+DRAW = Sentence(Function("spectrum", "plot()"), " draws the singular values about the tolerance")
+PRECISION = Sentence(Parameter("eps"), " says how precise the numbers are")
+UNROUNDED = Sentence(Parameter("eps"), " settles it, if the numbers were never rounded")
+AGAIN = Sentence("log_softmax of logits in float32 or float64 settles it; or ", UNROUNDED)
 MISSING = (
     "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
 )
@@ -55,7 +59,7 @@ def verdict(
     if limit is not None and rank.value == limit and (rank.determinate or (rank.at_least and rank.low == limit)):
         return Verdict(f"at its bound: the output layer allows {name} {most}", BEYOND)
     if not rank.determinate:
-        return _open(rank, name, most, d, assumed=assumed)
+        return _open(rank, name, most, d, assumed=assumed, of_a_model=kind != "matrix")
     if not rank.value:
         return Verdict("every entry is zero", "")
     if limit is None:
@@ -70,7 +74,7 @@ def verdict(
         return Verdict(
             f"above its bound: {name} {rank.value:,}, where algebra allows {most}; the numbers are less precise than "
             "eps says",
-            "measure with a larger --eps",
+            Sentence("measure with a larger ", Parameter("eps")),
         )
     return Verdict(
         f"below its bound: {name} {rank.value:,} of at most {most}; {MISSING}",
@@ -83,7 +87,7 @@ def _formula(bound: int, d: int | None) -> str:
     return "" if d is None or not 0 <= bound - d <= 2 else " = d" + (f" + {bound - d}" if bound > d else "")
 
 
-def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: bool) -> Verdict:
+def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: bool, of_a_model: bool) -> Verdict:
     """Return the verdict of an indeterminate rank: why, and what would settle it."""
     allowed = f", and the output layer allows {most}" if most else ""
     if rank.at_least:
@@ -91,15 +95,12 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: b
         settles = "a larger width or the method tsqr settles it"
         return Verdict(f"open: the {name} is at least {rank.low:,}{allowed}; {doubt}", settles)
     if not rank.doubt:
-        doubt, settles = "it depends on the tolerance", "--eps says how precise the numbers are" if assumed else DRAW
+        doubt, settles = "it depends on the tolerance", PRECISION if assumed else DRAW
         if d is not None and rank.low > d + 2:
             beyond = f"beyond a softmax with d = {d:,}, which has at most rank {d + 2:,}"
             return Verdict(f"{beyond}: {name} {rank}, depending on the tolerance", "")
     else:
-        doubt, settles = (
-            rank.doubt,
-            "log_softmax of logits in float32 or float64 settles it, or --eps if none was rounded",
-        )
+        doubt, settles = rank.doubt, AGAIN if of_a_model else UNROUNDED
     return Verdict(f"open: the {name} is {rank}{allowed}; {doubt}", settles)
 
 
@@ -119,13 +120,13 @@ def _without_bound(
         softmax = f"softmax with d = {d:,}, which has at most rank {d + 2:,}: rank {of}"
         return Verdict(f"beyond a {softmax}" if value > d + 2 else f"no more than a {softmax}", "")
     if not of_a_model:
-        return Verdict(f"{'full' if value == min(shape) else 'below full'} rank: {of}", "")
+        return Verdict(f"rank {of}{': full rank' if value == min(shape) else ', below full rank'}", "")
     if value == M - 1 < T:
         return Verdict(f"full rank but for one direction: {of}", "")
     if value < min(shape):
         return Verdict(
             f"below full rank: {of}; no bound of the output layer is known",
-            "--estimate-hidden-size finds d, if a softmax made the rows",
+            Sentence(Parameter("estimate_hidden_size"), " finds d, if a softmax made the rows"),
         )
     if T < M:
         return Verdict(f"too few contexts: full rank, {of}, for so few", f"measure more than {M:,} contexts")

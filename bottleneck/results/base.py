@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
@@ -16,12 +16,13 @@ import numpy as np
 from ..core.files import write_json
 from ..core.json_file import check_schema
 from ..core.version import __version__
-from ..errors import ConfigurationError, OutputError
+from ..errors import ConfigurationError, OutputError, Parameter, Sentence
 from .quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity, cell, plain, put
 from .tables import TableText, csv_text, html_table, latex, markdown
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 FORMATS = ("markdown", "latex", "csv")
 """Formats of a table as text."""
@@ -32,7 +33,7 @@ _SUFFIX = re.compile(r"\.(npz|npy|zarr|safetensors)$")
 UNSAVED: Mapping[str, Any] = {"key": ""}
 """Metadata of a field that `Result.to_dict` leaves out, such as an array that stands beside the result; another
 ``"key"`` is the field's name in JSON."""
-ALL_NUMBERS = ("all numbers", "--details, or .details() in Python")
+ALL_NUMBERS = ("all numbers", Sentence(Parameter(".details()", flag="details")))
 """Last line of an answer that leaves quantities out."""
 FIRST = 3
 """Lines of an answer in the ``repr`` of a result."""
@@ -97,6 +98,22 @@ class Result(ABC):
     def save(self, path: str | Path) -> None:
         """Write the result as JSON, for `load`; the path ends in .json."""
         _write(path, self)
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return what draws each panel of the picture; `OutputError` for a result that has nothing to draw."""
+        raise OutputError(f"a result of the kind {self.kind!r} has nothing to draw: print it, or save it as JSON")
+
+    def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
+        """Draw the panels that `panels` describes.
+
+        Args:
+            ax: a file to write, or axes for the first panel alone; by default all are drawn into a new figure.
+            style: one of ``plotting.STYLES``, for a new figure.
+
+        Raises:
+            OutputError: for a result that has nothing to draw.
+        """
+        return _plot({"": self}, ax, style)
 
     @property
     def name(self) -> str:
@@ -208,6 +225,10 @@ class Results(Sequence[R]):
         """Return a row of numbers for each result; see `results.frame`."""
         return frame(self, full=full)
 
+    def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
+        """Draw the panels of all results, with their names; see `Result.plot`."""
+        return _plot({each.name: each for each in self}, ax, style)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON, as the command writes them for several sources."""
         return {"results": [result.to_dict() for result in self]}
@@ -230,6 +251,13 @@ def _write(path: str | Path, results: Result | Results[Any]) -> None:
             f"cannot write {path}: a result is saved as JSON, in a file that ends in .json; .plot('FILE.png') draws"
         )
     write_json(Path(path), results.to_dict())
+
+
+def _plot(results: Mapping[str, Result], ax: Axes | str | Path | None, style: str) -> Axes:
+    panels = [(draw, name) for name, result in results.items() for draw in result.panels()]
+    from .plotting.layout import Panel, show
+
+    return show([Panel(*each) for each in panels], ax, style=style)
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:

@@ -62,8 +62,8 @@ class Quantity:
 
 def cell(value: Any) -> str:
     """Return a value as a cell of a table."""
-    if value is None:
-        return "–"
+    if value is None or isinstance(value, str):
+        return "–" if value is None else value
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -15,7 +15,7 @@ from ..core.json_file import Count, Magnitude, Size, check_schema
 from ..evaluation.dialog import Score
 from ..heads.plif import SlopeStatistics
 from ..measure.comparison import Comparison
-from ..measure.pairwise_kld import PairwiseKLD
+from ..measure.divergence_report import PairwiseKLD
 from ..measure.report import Description, RankReport
 from ..synthetic.cells import Fitted
 from ..training.evaluate import Perplexity

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.checks import check_above_zero, check_positive, check_seed, typed
 from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
+from ..errors import Function, OutputError, Parameter, Sentence
 from ..results.base import UNSAVED, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from .argmax_search import Ids, Layer, Witnesses, search
 from .hulls import Certificate, Decision, decide
 from .inputs import Floats, real_matrix, real_vector
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 AT_ONCE = 8
 """Number of tokens that a worker process decides in one task."""
@@ -62,14 +67,19 @@ class ArgmaxReport(Result, kind="argmaxable"):
 
     def quantities(self) -> Iterator[Quantity]:
         """Yield how many tokens are never the argmax, which these are, and how that was decided."""
-        never, shown = self.unargmaxable, ANSWER | TABLE
-        others = self.vocab - len(never) - len(self.unknown)
+        never, shown, unknown = self.unargmaxable, ANSWER | TABLE, len(self.unknown)
+        others = self.vocab - len(never) - unknown
         some = f"{', '.join(map(str, never[:20]))}{', …' if len(never) > 20 else ''}"
         computed = f"d = {self.embedding_size:,}; linear programs solved for {self.programs:,} tokens"
-        yield Quantity("", len(never), "never the argmax", shown, f"{len(never):,} of {self.vocab:,} tokens")
+        verdict = f"each of the {self.vocab:,} tokens is the argmax of some context vector"
+        if len(never) or unknown:
+            undecided = f"; {unknown:,} are undecided" if unknown else ""
+            verdict = f"{len(never):,} of {self.vocab:,} tokens can never be the argmax{undecided}"
+        yield Quantity("verdict", verdict, "verdict")
+        yield Quantity("", len(never), "never the argmax", TABLE)
         text = f"{others:,}; each is the argmax for some context vector"
         yield Quantity("argmaxable", others, "argmaxable", shown, text)
-        yield Quantity("", len(self.unknown), "undecided", shown)
+        yield Quantity("", unknown, "undecided", shown)
         yield Quantity("", None, "computed", text=computed)
         if len(never):
             yield Quantity("", None, "ids", text=some)
@@ -80,6 +90,21 @@ class ArgmaxReport(Result, kind="argmaxable"):
                 f"{len(self.padding['unargmaxable']):,} of these {last + 1 - first:,} are never the argmax"
             )
             yield Quantity("", None, "padding", text=text)
+        if unknown:
+            yield Quantity("next", Sentence("a longer ", Parameter("limit"), " decides more tokens"), "next")
+        elif len(never):
+            yield Quantity("next", Sentence(Function("head"), " says whether their rows were ever trained"), "next")
+        else:
+            yield Quantity("next", Sentence(Function("need"), " measures how many dimensions a text needs"), "next")
+
+    def panels(self) -> list[Callable[[Axes], None]]:
+        """Return a panel of the margins by which tokens are the argmax; `OutputError` for a report read from JSON."""
+        from ..results.plotting.measures import draw_descending
+
+        margins = np.sort(self.margins[np.isfinite(self.margins)])[::-1]
+        if not len(margins):
+            raise OutputError("no margins are here to draw: they are not saved as JSON, so decide the tokens again")
+        return [partial(draw_descending, curves={"": margins}, ylabel="margin of the $i$-th token as the argmax")]
 
 
 @typed

@@ -14,7 +14,7 @@ from ..core.devices import exact
 from ..core.full_precision import evaluating, full_precision
 from ..core.progress import SILENT, Progress, reporting
 from ..corpora import Corpus
-from ..errors import TrainingError
+from ..errors import Function, Sentence, TrainingError
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Reading, Stream, read
 from ..results.base import Result
@@ -29,7 +29,10 @@ _WORDS = {"static": "", "dynamic": " by dynamic evaluation", "cache": " with a c
 @final
 @dataclass(frozen=True, repr=False)
 class Perplexity(Result, kind="perplexity"):
-    """How well a model predicts a text. `TrainingError` when the loss is too large for a perplexity."""
+    """How well a model predicts a text: one number, without a picture.
+
+    `TrainingError` when the loss is too large for a perplexity.
+    """
 
     loss: float
     """Mean negative log-likelihood of the scored tokens, in nats."""
@@ -60,12 +63,16 @@ class Perplexity(Result, kind="perplexity"):
         name = f"{self.source.get('split') or ''} perplexity{_WORDS[self.how]}".strip()
         settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
         value = f"{self.perplexity:{'.3f' if self.perplexity < 1e6 else '.4g'}}"
-        yield Quantity("perplexity", self.perplexity, name, ANSWER | TABLE, value)
+        verdict = f"{name} {value}: as uncertain as a choice among that many equally likely tokens"
+        yield Quantity("verdict", verdict, "verdict")
+        yield Quantity("perplexity", self.perplexity, name, TABLE, value)
         yield Quantity("loss", self.loss, "loss", text=f"{self.loss:.5f} nats, {self.bits:.5f} bits per token")
         yield Quantity("bits", self.bits, shown=NOWHERE)
         yield Quantity("tokens", self.tokens, "tokens", ANSWER | TABLE)
         if settings:
             yield Quantity("settings", self.settings, "settings", text=settings)
+        after = Sentence(Function("compare"), " says whether another model's differs by more than its standard error")
+        yield Quantity("next", after, "next")
 
 
 def check_scorable(ids: NDArray[np.integer[Any]]) -> None:

@@ -12,7 +12,7 @@ FLOORS = {
     "errors": 0,
     "core": 0,
     "results": 0,
-    "results.plotting": 1,
+    "results.plotting.spectra": 1,
     "results.saved": 7,
     "spectrum": 1,
     "theory": 1,
@@ -50,7 +50,7 @@ MODULES = _modules()
 
 def _floor(module: str) -> int:
     _, *names = module.split(".")
-    return FLOORS.get(".".join(names[:2]), FLOORS[names[0]])
+    return next(FLOORS[key] for size in (3, 2, 1) if (key := ".".join(names[:size])) in FLOORS)
 
 
 def _imports(module: str, file: Path) -> set[str]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck import rank
+from softmax_bottleneck.errors import for_command
 from softmax_bottleneck.measure import verdict
 from softmax_bottleneck.spectrum import RankEstimate
 
@@ -29,9 +30,9 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
     (estimate(282), {}, f"{AT} rank 282 = d + 2", ANOTHER),
     (estimate(282), {"embedding_size": None}, f"{AT} rank 282", ANOTHER),
     (estimate(282), {"embedding_size": 700}, f"{AT} rank 282", ANOTHER),
-    (estimate(250), {}, "below its bound: rank 250 of at most 282 = d + 2; directions of the hidden", "spectrum"),
-    (estimate(290), {}, "above its bound: rank 290, where algebra allows 282 = d + 2", "a larger --eps"),
-    (estimate(270, 260, 282), {}, f"open: the rank is between 260 and 282, and {MOST}; it depends on the", "--eps"),
+    (estimate(250), {}, "below its bound: rank 250 of at most 282 = d + 2; directions of the hidden", "plot()"),
+    (estimate(290), {}, "above its bound: rank 290, where algebra allows 282 = d + 2", "a larger eps"),
+    (estimate(270, 260, 282), {}, f"open: the rank is between 260 and 282, and {MOST}; it depends on the", "eps says"),
     (estimate(100), {"shape": (100, 10_000)},
      "too few contexts: 100 show no rank above 100, and the output layer allows 282 = d + 2",
      "measure more than 282 contexts"),
@@ -47,8 +48,8 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
      "measure more than 700 different contexts"),
     (estimate(30), {"bound": FREE, "distinct": (82_430, 30)},
      "rank 30 of 10,000, as many as there are different columns", ""),
-    (estimate(16), MATRIX | {"shape": (128, 16)}, "full rank: 16 of 16", ""),
-    (estimate(282), MATRIX | {"embedding_size": None}, "below full rank: 282 of 10,000", ""),
+    (estimate(16), MATRIX | {"shape": (128, 16)}, "rank 16 of 16: full rank", ""),
+    (estimate(282), MATRIX | {"embedding_size": None}, "rank 282 of 10,000, below full rank", ""),
     (estimate(30), MATRIX | {"shape": (900, 700), "distinct": (30, 700)},
      "rank 30 of 700, as many as there are different rows", ""),
     (estimate(282), {"bound": FREE},
@@ -57,9 +58,11 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
      "beyond a softmax with d = 280, which has at most rank 282: rank 283 of 10,000", ""),
     (estimate(282), {"bound": FREE, "embedding_size": None},
      "below full rank: 282 of 10,000; no bound of the output layer is known", "hidden"),
-    (estimate(270, 260, 282), {"assumed": False}, "open: the rank is between 260 and 282", "draws the singular values"),
+    (estimate(270, 260, 282), {"assumed": False}, "open: the rank is between 260 and 282", "plot() draws"),
     (replace(OPEN, doubt="the numbers were rounded"), {"bound": FREE},
      "open: the rank is between 9,713 and 9,999; the numbers were rounded", "float32 or float64"),
+    (replace(OPEN, doubt="the numbers were rounded"), MATRIX,
+     "open: the rank is between 9,713 and 9,999; the numbers were rounded", "eps settles it, if"),
     (estimate(800, 700, 9_999, **SKETCH), {"bound": FREE},
      "open: the rank is at least 700; a sketch gives only this lower bound", WIDER),
     (estimate(282, 282, 10_000, **SKETCH), {}, f"{AT} rank 282 = d + 2", ANOTHER),
@@ -68,7 +71,7 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
     (estimate(282, 250, 282), {"centered": estimate(281)},
      f"{AT} row-centred rank 281 = d + 1", ANOTHER),
     (estimate(282, 250, 282), {"centered": estimate(200)},
-     "below its bound: row-centred rank 200 of at most 281 = d + 1", "spectrum"),
+     "below its bound: row-centred rank 200 of at most 281 = d + 1", "plot()"),
 ]  # fmt: skip
 
 
@@ -84,8 +87,22 @@ def test_every_case(found: RankEstimate, more: dict[str, Any], sentence: str, fo
 
 def test_a_report_begins_with_it() -> None:
     report = rank(np.random.default_rng(0).standard_normal((400, 40)), kind="matrix")
-    assert (report.verdict, report.next) == ("full rank: 40 of 40", "")
+    assert (report.verdict, report.next) == ("rank 40 of 40: full rank", "")
     lines = str(report).splitlines()
     assert len(lines) <= 7
-    assert lines[0].strip() == "verdict  full rank: 40 of 40"
+    assert lines[0].strip() == "verdict  rank 40 of 40: full rank"
     assert report.details().splitlines()[0].strip() == lines[0].strip()
+
+
+def test_a_command_is_told_its_options() -> None:
+    following = [verdict(*pair, **more).next for pair, more in (
+        ((estimate(290), OPEN), {"bound": {"raw": 282, "centered": 281}, "embedding_size": 280}),
+        ((estimate(250), OPEN), {"bound": {"raw": 282, "centered": 281}, "embedding_size": 280}),
+        ((estimate(282), OPEN), {"bound": {"raw": None, "centered": None}, "embedding_size": None}),
+    ) for more in [more | {"shape": (82_430, 10_000), "kind": "run"}]]  # fmt: skip
+    assert following == ["measure with a larger eps", "plot() draws the singular values about the tolerance",
+                         "estimate_hidden_size finds d, if a softmax made the rows"]  # fmt: skip
+    assert [for_command(each) for each in following] == [
+        "measure with a larger --eps", "'bottleneck spectrum' draws the singular values about the tolerance",
+        "--estimate-hidden-size finds d, if a softmax made the rows",
+    ]  # fmt: skip
