@@ -126,17 +126,13 @@ def _measured(
     """Return the report of one source, or its cost for ``--dry-run``."""
     from softmax_bottleneck.measure import estimate_cost, rank
     from softmax_bottleneck.measure.extended import power_law_quantity
-    from softmax_bottleneck.measure.reports import checkpoint_quantities
     from softmax_bottleneck.sources import extended_logits
 
     if extended is not None:
         source = extended_logits(source, *extended)
     if dry_run:
-        names = ("method", "eps", "max_memory", "width", "device")
-        return estimate_cost(source, **{name: settings[name] for name in names})
-    report = rank(source, processes=processes, progress=progress(), **settings)
-    if checkpoints:
-        report = replace(report, more=(*report.more, *checkpoint_quantities(report, source, progress())))
+        return estimate_cost(source, **settings)
+    report = rank(source, processes=processes, progress=progress(), checkpoint=checkpoints, **settings)
     if extended is not None:
         report = replace(report, more=(*report.more, power_law_quantity(report.spectrum.values)))
     return report

@@ -110,25 +110,19 @@ def _open(
 
 
 def measure_all(
-    sources: Mapping[str, Source], measure: Callable[[Source], Result], show: Callable[[Sequence[Result]], None]
+    sources: dict[str, Source], measure: Callable[[Source], Result], show: Callable[[Sequence[Result]], None]
 ) -> list[Result]:
     """Measure each source, and its tokenizer's tokens alone, name each result by its label, and show all results.
 
     Of several sources, each result is printed on standard error as soon as it is there. An error or an interruption
     ends the measurements; the results before it are shown.
     """
-    from softmax_bottleneck.results.base import short_names
-    from softmax_bottleneck.sources import with_own_tokens
+    from softmax_bottleneck.sources.measurement import results_of
 
     results: list[Result] = []
-    matrices = [pair for label, source in sources.items() for pair in with_own_tokens(label, source)]
     try:
-        for label, source in matrices:
-            result = measure(source)
-            given = label not in short_names([result.name])  # a label that the user gave, and not the end of the path
-            results.append(result.named(label) if given or len(matrices) > 1 else result)
-            if len(matrices) > 1:
-                progress().line(results[-1].line())
+        for result in results_of(sources, measure, progress()):
+            results.append(result)
     finally:
         if results:
             show(results)

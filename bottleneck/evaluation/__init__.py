@@ -5,10 +5,10 @@ from .beam import Beam, Response, beam_search
 from .cache import Cache, cache_evaluate, tune_cache
 from .dialog import Bleu, DialogScores, bleu, score_dialog
 from .dynamic import Dynamic, dynamic_evaluate, gradient_statistics, published_dynamic
-from .scoring import evaluate_source, perplexity
+from .scoring import perplexity
 
 __all__ = [
     "Beam", "Bleu", "Cache", "DialogScores", "Dynamic", "Perplexity", "Response", "beam_search", "bleu",
-    "cache_evaluate", "dynamic_evaluate", "evaluate_source", "gradient_statistics", "perplexity", "published_dynamic",
+    "cache_evaluate", "dynamic_evaluate", "gradient_statistics", "perplexity", "published_dynamic",
     "score_dialog", "tune_cache",
 ]  # fmt: skip

@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from ..core.full_precision import full_precision
-from ..core.options import Opening, takes
-from ..core.progress import SILENT, Progress, reporting
+from ..core.options import Opening
+from ..core.progress import Progress, reporting
 from ..core.tensor_file import digest
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, RunOnText
 from ..language_models.checkpoint import corpus_of
-from ..sources import Source, open_source
+from ..sources import Source
+from ..sources.measurement import measurement, opened
 from ..training.evaluate import How, Perplexity
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
 from .dynamic import FILE, Dynamic, dynamic_evaluate, gradient_statistics, published_dynamic
@@ -28,9 +29,18 @@ ROWS = 1024
 """Contexts of a model that are scored at once."""
 
 
-@takes(Opening)
+def _check_settings(how: Any, settings: Any, **_: Any) -> None:
+    """Refuse an unknown way to evaluate, and settings that it does not take."""
+    if how not in get_args(How):
+        raise ConfigurationError(f"how must be one of {', '.join(get_args(How))}, not {how!r}")
+    if unknown := sorted(dict(settings or {}).keys() - {*SETTINGS[how]}):
+        names = ", ".join(SETTINGS[how]) or "no settings"
+        raise ConfigurationError(Parameter(unknown[0]), f" does not apply to {how} evaluation, which takes {names}")
+
+
+@measurement(opens=opened, check=_check_settings)
 def perplexity(
-    source: Any,
+    source: Source,
     *,
     how: How = "static",
     settings: Mapping[str, Any] | None = None,
@@ -53,30 +63,24 @@ def perplexity(
         ConfigurationError: for a setting that does not apply.
         BottleneckError: for a source that cannot be read.
     """
-    changes = dict(settings or {})
-    if how not in get_args(How):
-        raise ConfigurationError(f"how must be one of {', '.join(get_args(How))}, not {how!r}")
-    if unknown := sorted(changes.keys() - {*SETTINGS[how]}):
-        names = ", ".join(SETTINGS[how]) or "no settings"
-        raise ConfigurationError(Parameter(unknown[0]), f" does not apply to {how} evaluation, which takes {names}")
-    opened, report = open_source(source, **options), reporting(progress)
+    report = reporting(progress)
     if how == "static":
-        scores = evaluate_source(opened, progress=report)
-    elif not isinstance(opened, RunOnText):
-        raise ConfigurationError(f"{how} evaluation takes a run, and {opened.description['path']} is not one")
-    elif not opened.is_whole:
+        scores = _static(source, report)
+    elif not isinstance(source, RunOnText):
+        raise ConfigurationError(f"{how} evaluation takes a run, and {source.description['path']} is not one")
+    elif not source.is_whole:
         raise ConfigurationError(f"{how} evaluation takes a whole split: leave out ", Parameter("contexts"))
-    elif not opened.is_stream:
+    elif not source.is_stream:
         raise SourceError(
-            f"{how} evaluation scores one stream of tokens, and {opened.run.path} reads several texts, or lines that "
+            f"{how} evaluation scores one stream of tokens, and {source.run.path} reads several texts, or lines that "
             "answer others: evaluate it without"
         )
     else:
-        scores = (_dynamic if how == "dynamic" else _cached)(opened, changes, report)
-    return replace(scores, source=opened.description)
+        scores = (_dynamic if how == "dynamic" else _cached)(source, dict(settings or {}), report)
+    return replace(scores, source=source.description)
 
 
-def evaluate_source(source: Source, *, progress: Progress = SILENT) -> Perplexity:
+def _static(source: Source, progress: Progress) -> Perplexity:
     """Score every target of a source by its row; `SourceError` without targets, or for one of probability 0."""
     targets = source.targets
     if targets is None or not (known := targets >= 0).any():

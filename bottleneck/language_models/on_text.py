@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..errors import SourceError
 from ..heads import Head, RankBound, Softmax
@@ -22,6 +24,8 @@ from ..spectrum.replaced import MASK
 from .source import Block, Cost, FactorRows, RightFactor, Source
 
 Ids = NDArray[np.int64]
+OFFSET = 100.0
+"""Least mean of an output bias whose roundoff counts; that of a smaller one is lost beside the log-probabilities'."""
 LEAST_ROWS, LARGE = 192, 1 << 22
 """Least number of rows of a block whose product reads a W of so many entries, more than a processor's cache holds: with
 fewer rows memory bandwidth limits it."""
@@ -91,6 +95,13 @@ class ModelOnText(Source):
     def precision(self) -> Precision:
         """The precision of the head; roundoff of the hidden states is part of the matrix."""
         return precision(self.dtype)
+
+    @property
+    def rows_precision(self) -> Precision:
+        """The precision with the mean of the output bias: normalization hides how large the rounded logits were."""
+        bias = self.head.bias
+        offset = 0.0 if bias is None else abs(float(exact(bias.detach()[bias.isfinite()]).mean()))
+        return replace(self.precision, size=offset) if offset > OFFSET else self.precision
 
     @property
     def bound(self) -> RankBound:  # type: ignore[override]

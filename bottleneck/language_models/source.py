@@ -159,6 +159,11 @@ class Source(ABC):
         return self.precision
 
     @property
+    def rows_precision(self) -> Precision:
+        """The precision of the rows as `blocks` yields them; `precision` is that of what they are computed from."""
+        return self.precision
+
+    @property
     def exponent(self) -> int:
         """Return e if the matrix is scaled by 2^−e to keep its squares within float64's range."""
         return 0

@@ -34,7 +34,7 @@ from .comparison import Comparison, Comparisons, Example, Prediction
 from .difference import ObservedDifference
 from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, Values, divergences, normalized, statistics
 from .intervals import interval_divergences
-from .pairwise_kld import CACHED, looks_rounded, source_precision
+from .pairwise_kld import CACHED, looks_rounded
 
 PREDICTIONS = 5
 """Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
@@ -218,7 +218,7 @@ class Pair:
                 f"{other} has {model.shape[1]:,} tokens, and {one} has {reference.shape[1]:,}: give a model with as "
                 "many, or more"
             )
-        self._eps = [source_precision(each) for each in self._sources if not isinstance(each, PartialSource)]
+        self._eps = [each.rows_precision for each in self._sources if not isinstance(each, PartialSource)]
         self._found: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
         self._cut = np.zeros(2)
         self._left_out = np.zeros((2, self._vocab), dtype=np.int64)

@@ -61,6 +61,7 @@ class RankOptions(Opening, total=False):
         Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")
     ]
     estimate_hidden_size: Annotated[bool, RANK["estimate_hidden_size"]]
+    checkpoint: Annotated[bool, Option(False, "Add what H, W, gradient and loss show, as of several checkpoints.")]
 
 
 def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple[Spectrum, str]:

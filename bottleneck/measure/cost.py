@@ -10,14 +10,13 @@ from typing import Any, Unpack
 import psutil
 import torch
 
-from ..core.checks import typed
 from ..core.devices import resolve_device
 from ..core.machine import duration
-from ..core.options import takes
 from ..language_models.source import BLOCK_BYTES
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import Source
+from ..sources.measurement import measurement, opened
 from ..spectrum import SpectrumSettings, choose, precision
 from ..spectrum.choice import size
 from .computing import RankOptions
@@ -56,8 +55,7 @@ class CostEstimate(Result, kind="cost"):
         yield Quantity("memory_bytes", self.memory_bytes, "memory", ANSWER | TABLE, f"about {size(self.memory_bytes)}")
 
 
-@takes(RankOptions)
-@typed
+@measurement(RankOptions, opens=opened)
 def estimate_cost(source: Source, **options: Unpack[RankOptions]) -> CostEstimate:
     """Estimate the time and memory of `rank` from its operations and this machine's rate of matrix products.
 
@@ -65,7 +63,7 @@ def estimate_cost(source: Source, **options: Unpack[RankOptions]) -> CostEstimat
     recorded, its type stands for it.
 
     Args:
-        source: an opened source, see `open_source`.
+        source: as for `rank`.
         options: as for `rank`.
 
     Raises:

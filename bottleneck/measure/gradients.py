@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,16 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..core.checks import check_positive, typed
+from ..core.checks import check_positive
 from ..core.devices import exact
 from ..core.full_precision import full_precision
-from ..core.options import Opening, takes
+from ..core.options import Opening
 from ..core.progress import Progress, reporting
 from ..errors import Function, MatrixError, Sentence, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
-from ..sources import open_source
+from ..sources import Source
+from ..sources.measurement import measurement, opened
 from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
 
@@ -102,7 +102,7 @@ class GradientReport(Result, kind="gradient"):
     """Rank of these contexts' G, (batch, M), at the roundoff of float32; at most ``directions`` of it pass."""
     bands: tuple[Band, ...]
     """Contexts grouped by the frequency of their target, rarest first."""
-    seconds: float = field(compare=False)
+    seconds: float = field(default=0.0, compare=False)
     """Wall-clock time of the measurement."""
 
     def quantities(self) -> Iterator[Quantity]:
@@ -146,10 +146,9 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-@takes(Opening)
-@typed
+@measurement(opens=opened, check=lambda sample, **_: check_positive(sample=sample))
 def gradient(
-    source: Any, *, sample: int = DEFAULT_SAMPLE, progress: Progress | bool = False, **options: Unpack[Opening]
+    source: Source, *, sample: int = DEFAULT_SAMPLE, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> GradientReport:
     r"""Measure the share of the loss gradient at the logits that backpropagation passes on to the hidden states.
 
@@ -182,38 +181,36 @@ def gradient(
     References:
         Godey and Artzi 2026, *Lost in Backpropagation: The LM Head is a Gradient Bottleneck* (arXiv 2603.10145).
     """
-    started = time.monotonic()
-    check_positive(sample=sample)
-    opened = open_source(source, **options).scored()
-    targets = opened.targets
-    if not isinstance(opened, ModelOnText):
+    source = source.scored()
+    targets = source.targets
+    if not isinstance(source, ModelOnText):
         raise SourceError(
-            f"the gradient needs a model, and {opened.description['path']} is only its log-probabilities: give the "
+            f"the gradient needs a model, and {source.description['path']} is only its log-probabilities: give the "
             "run, the Hugging Face model, or the output layer with hidden states and targets"
         )
     if targets is None:
         raise SourceError(
-            f"{opened.description['path']} does not say which token came after each context, so the loss has no "
+            f"{source.description['path']} does not say which token came after each context, so the loss has no "
             "gradient: give targets in Python, or a file of hidden states that also holds token_ids"
         )
-    (first,) = opened.hidden([range(1)])
-    factors, used = opened.linear(first), np.arange(len(targets))
+    (first,) = source.hidden([range(1)])
+    factors, used = source.linear(first), np.arange(len(targets))
     # Context vectors that are larger than the hidden states fill a part of the columns of W alone.
     weight = None if factors is None or factors.weight.shape[1] > first.shape[1] else factors.weight
     if weight is None:
         used = np.unique(np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64))
     with full_precision():
-        finite = opened.head.log_prob(first)[0].isfinite()
+        finite = source.head.log_prob(first)[0].isfinite()
     possible = slice(None) if bool(finite.all()) else finite  # no gradient reaches h through tokens of probability 0
     columns, ids = None if weight is None else weight[possible], torch.from_numpy(targets).to(finite.device)
-    whole, projected, directions, batch = _project(opened, columns, possible, ids, used, reporting(progress))
-    kept, random_energy = _kept(whole, projected), directions / opened.shape[1]
+    whole, projected, directions, batch = _project(source, columns, possible, ids, used, reporting(progress))
+    kept, random_energy = _kept(whole, projected), directions / source.shape[1]
     sigma = matrix_spectrum(batch.cpu().numpy(), SpectrumSettings(method="dense", device="cpu")).values
     shares = np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
     return GradientReport(
-        source=opened.description,
-        contexts=opened.shape[0],
-        vocab=opened.shape[1],
+        source=source.description,
+        contexts=source.shape[0],
+        vocab=source.shape[1],
         method="jacobian" if weight is None else "weight",
         directions=directions,
         sampled=None if len(used) == len(targets) else len(used),
@@ -230,9 +227,8 @@ def gradient(
         mean_kept_energy=float(shares.mean()),
         mean_outside=float(np.sqrt(1 - shares).mean()),
         batch=len(batch),
-        batch_rank=numerical_rank(sigma, shape=(len(batch), opened.shape[1]), eps="float32"),
+        batch_rank=numerical_rank(sigma, shape=(len(batch), source.shape[1]), eps="float32"),
         bands=tuple(_bands(targets, used, whole, projected)),
-        seconds=round(time.monotonic() - started, 3),
     )
 
 

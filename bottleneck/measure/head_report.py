@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from numpy.typing import NDArray
 
-from ..core.checks import check_above_zero, check_positive, typed
-from ..core.options import LAYER, LayerOptions, Opening, takes
+from ..core.checks import check_above_zero, check_positive
+from ..core.options import LayerOptions, Opening
 from ..core.progress import Progress, reporting
 from ..errors import Function, Sentence, SourceError
 from ..heads import RankBound
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
-from ..sources import output_weights
+from ..sources import OutputWeights
+from ..sources.measurement import layers, measurement
 from ..spectrum import EPS, RankEstimate, effective_rank, entropy_rank, stable_rank
 from ..spectrum.measures import ENERGY_LEFT_OUT
 from ..theory import ArgmaxReport, PowerLaw, power_law, unargmaxable
@@ -83,7 +83,7 @@ class HeadReport(Result, kind="head"):
     rows_found: HeadRows = field(metadata={"key": "rows"})
     names: Mapping[int, str]
     """The tokens of the rows found, if a tokenizer or a vocabulary is there."""
-    seconds: float
+    seconds: float = 0.0
     """Wall-clock time."""
 
     def quantities(self) -> Iterator[Quantity]:
@@ -169,9 +169,8 @@ class HeadReport(Result, kind="head"):
         return f"{len(tokens):,}: {', '.join([*shown, *(['…'] if len(tokens) > NAMED else [])])}"
 
 
-@takes(LayerOptions)
-@typed
-def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
+@measurement(LayerOptions, opens=layers)
+def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
     r"""Return what the output embeddings W alone say of an output layer; a text is neither read nor asked for.
 
     Ranks and spectra of W bound those of the logits H Wᵀ, and those of W less its mean row :math:`\mu` the row-centred
@@ -193,9 +192,7 @@ def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
         >>> report.weight.rank.value, report.bound.raw, report.rows_found.never_trained
         (8, 9, ())
     """
-    started = time.monotonic()
-    layer = output_weights(source, **options)
-    M = len(layer.weight)
+    layer, M = source, len(source.weight)
     padding = () if layer.own_tokens is None else range(layer.own_tokens, M)
     unused = [*padding, *(token for token in layer.unused if token < M)]
     weight = directions(layer.weight.split(ROWS))
@@ -217,14 +214,17 @@ def head(source: Any, **options: Unpack[LayerOptions]) -> HeadReport:
         weight=weight,
         rows_found=found,
         names={} if layer.names is None else dict(zip(named, layer.names(named), strict=True)),
-        seconds=round(time.monotonic() - started, 3),
     )
 
 
-@takes(Opening)
-@typed
+def _check(limit: float | None, workers: int, **_: Any) -> None:
+    check_above_zero(limit=limit)
+    check_positive(workers=workers)
+
+
+@measurement(opens=layers, check=_check)
 def argmaxable(
-    source: Any,
+    source: OutputWeights,
     *,
     limit: float | None = 60.0,
     workers: int = 1,
@@ -245,11 +245,7 @@ def argmaxable(
         SourceError: for a mixture, whose argmax no single set of logits decides, or what has no output layer.
         MatrixError: for numbers that are not finite.
     """
-    started = time.monotonic()
-    check_positive(workers=workers)
-    check_above_zero(limit=limit)
-    known: Any = {name: value for name, value in options.items() if name in LAYER}
-    layer = output_weights(source, **known)
+    layer = source
     if not layer.head.has_linear_logits:
         raise SourceError(
             f"{layer.source['path']} has a {layer.source['head']} head: the argmax of a mixture is not decided by one "
@@ -258,7 +254,7 @@ def argmaxable(
     report = unargmaxable(layer.weight, layer.bias, seconds=limit, workers=workers, progress=reporting(progress))
     if layer.own_tokens is not None and layer.own_tokens < report.vocab:
         report = report.with_padding(layer.own_tokens)
-    return replace(report, source=layer.source, seconds=round(time.monotonic() - started, 3))
+    return replace(report, source=layer.source)
 
 
 def _roundoff(stored: str) -> tuple[float, bool]:

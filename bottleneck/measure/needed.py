@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +11,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
-from ..core.checks import check_positive, typed
+from ..core.checks import check_positive
 from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
-from ..core.options import Opening, takes
+from ..core.options import Opening
 from ..core.progress import Progress, reporting
 from ..errors import Parameter, Sentence, SourceError
 from ..heads.scores import Scores
 from ..language_models import ModelOnText
 from ..results.base import Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
-from ..sources import open_source
+from ..sources import Source
+from ..sources.measurement import measurement, opened
 from ..spectrum.arithmetic import triangle_of_blocks
 from .directions import ROWS
 
@@ -76,7 +76,7 @@ class NeedReport(Result, kind="need"):
     """The best matrix of rank r for the first half: what a smaller head, one for all texts, would give."""
     same_text: tuple[Reduced, ...]
     """The best logits of rank r for the measured contexts themselves: what this text spans."""
-    seconds: float
+    seconds: float = 0.0
     """Wall-clock time."""
 
     def needed(self, fit: str = "other_text") -> tuple[int, int | None]:
@@ -137,10 +137,9 @@ class NeedReport(Result, kind="need"):
         ax.set_ylabel("perplexity over the model's" if what == "perplexity" else "acceptance, $1 - \\mathrm{TV}$")
 
 
-@takes(Opening)
-@typed
+@measurement(opens=opened)
 def need(
-    source: Any, *, ranks: Sequence[int] | None = None, progress: Progress | bool = False, **options: Unpack[Opening]
+    source: Source, *, ranks: Sequence[int] | None = None, progress: Progress | bool = False, **options: Unpack[Opening]
 ) -> NeedReport:
     r"""Measure what is left of a model when its output layer has only r of its d dimensions.
 
@@ -164,26 +163,25 @@ def need(
         SourceError: for a mixture, a matrix, or fewer than two contexts.
         ConfigurationError: for r that is not a whole number from 1 to d.
     """
-    started = time.monotonic()
-    opened = open_source(source, **options).scored()
-    head = opened.head if isinstance(opened, ModelOnText) else None
-    if not isinstance(opened, ModelOnText) or head is None or not head.has_linear_logits:
+    source = source.scored()
+    head = source.head if isinstance(source, ModelOnText) else None
+    if not isinstance(source, ModelOnText) or head is None or not head.has_linear_logits:
         raise SourceError(
-            f"{opened.description['path']} does not show an output layer with one set of logits: give a model "
+            f"{source.description['path']} does not show an output layer with one set of logits: give a model "
             "with a softmax, or its output layer with hidden states"
         )
-    (T, M), d = opened.shape, opened.embedding_size
+    (T, M), d = source.shape, source.embedding_size
     if T < 2:
-        raise SourceError(f"{opened.description['path']} has one context, and both halves need some: give more text")
+        raise SourceError(f"{source.description['path']} has one context, and both halves need some: give more text")
     given = ranks if isinstance(ranks, Sequence) else [ranks]
     for r in given:
         check_positive(at_most=d, ranks=r)
     chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
     halves = range(T // 2), range(T // 2, T)
     with torch.no_grad(), full_precision():
-        curves, perplexity = _curves(opened, halves, chosen, reporting(progress))
+        curves, perplexity = _curves(source, halves, chosen, reporting(progress))
     return NeedReport(
-        source=opened.description,
+        source=source.description,
         fitted=len(halves[0]),
         contexts=len(halves[1]),
         vocab=M,
@@ -191,7 +189,6 @@ def need(
         perplexity=perplexity,
         other_text=curves[0],
         same_text=curves[1],
-        seconds=round(time.monotonic() - started, 3),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from numbers import Integral
@@ -13,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_seed, shown, typed
-from ..core.devices import exact
-from ..core.options import Opening, takes
+from ..core.options import Opening
 from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError, MatrixError, Parameter
-from ..language_models import ModelOnText
-from ..sources import Source, open_source
+from ..sources import Source
+from ..sources.measurement import measurement
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked
 from ..spectrum.inspection import allowed_log_sum
@@ -44,8 +42,6 @@ or logits given in place of log-probabilities exceed it."""
 NEARLY = 0.5
 """A token counts as masked everywhere if some contexts mask it by `MASK` and all others by this part of it: the
 distance depends on each context's likeliest token."""
-OFFSET = 100.0
-"""Least mean of an output bias whose roundoff counts; that of a smaller one is lost beside the log-probabilities'."""
 
 
 def _checked_pairs(pairs: Any, seed: int) -> Literal["all"] | int:
@@ -264,10 +260,9 @@ def _slices(matrix: Any) -> Iterable[Any]:
         yield matrix[start : start + rows_at_once]
 
 
-@takes(Opening)
-@typed
+@measurement(check=lambda pairs, seed, **_: _checked_pairs(pairs, seed))
 def kld(
-    source: Any,
+    source: Source,
     *,
     pairs: Literal["all"] | int = "all",
     seed: int = 0,
@@ -287,21 +282,10 @@ def kld(
         BottleneckError: for a source that cannot be read, rows that are not finite or not log-probabilities, or tokens
             that only some contexts mask by a large negative number.
     """
-    started = time.monotonic()
-    pairs = _checked_pairs(pairs, seed)
-    opened, report = open_source(source, **options), reporting(progress)
-    opened.prepare(report)
-    whole = _divergence(opened, pairs, seed, report)
-    seconds = round(time.monotonic() - started, 3)
-    return replace(whole, source=opened.description, doubt=opened.entry_warning(), seconds=seconds)
-
-
-def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress: Progress) -> PairwiseKLD:
-    """Return the divergence of one matrix."""
 
     def blocks() -> Iterator[NDArray[Any]]:
         masked, nearly = np.zeros((2, source.entries_shape[1]), dtype=np.int64)
-        with progress.bar("computing pairwise KL", source.entries_shape[0], "contexts") as bar:
+        with reporting(progress).bar("computing pairwise KL", source.entries_shape[0], "contexts") as bar:
             for rows in source.entries():
                 if rows.min() < rows.max() + MASK:
                     below = rows - rows.max(1, keepdims=True)
@@ -319,18 +303,12 @@ def _divergence(source: Source, pairs: Literal["all"] | int, seed: int, progress
                 "log-probabilities before the likeliest tokens of each context were chosen (top-k, top-p)"
             )
 
-    return pairwise_kld(
+    found = pairwise_kld(
         blocks,
         pairs=pairs,
         seed=seed,
         shape=source.entries_shape,
         kind="logits" if source.description["kind"] in ("logits", "extended") else "log-probs",
-        eps=source_precision(source),
+        eps=source.rows_precision,
     )
-
-
-def source_precision(source: Source) -> Precision:
-    """Return the precision of a source's entries; normalization hides how large logits with a common bias were."""
-    bias = source.head.bias if isinstance(source, ModelOnText) else None
-    offset = 0.0 if bias is None else abs(float(exact(bias.detach()[bias.isfinite()]).mean()))
-    return replace(source.precision, size=offset) if offset > OFFSET else source.precision
+    return replace(found, source=source.description, doubt=source.entry_warning())

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Unpack, cast, overload
+from typing import Any, Unpack
 
-from torch import nn
-
-from ..core.checks import typed
 from ..core.devices import has_float64, resolve_device
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
-from ..core.options import OPENING, RANK, Opening, takes
+from ..core.options import RANK
 from ..errors import ConfigurationError
 from ..hugging_face import HuggingFaceOnText
 from ..results.quantity import DETAIL, Quantity
-from ..sources import (
-    FiniteColumns,
-    PartialSource,
-    Source,
-    is_several,
-    labelled,
-    open_source,
-    open_sources,
-    with_own_tokens,
-)
+from ..sources import FiniteColumns, PartialSource, Source
+from ..sources.measurement import measurement
 from ..spectrum import Precision, RankEstimate, Spectrum, SpectrumSettings, counts_by_rule, judge, precision
-from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, compute_spectrum
 from .directions import ROWS, directions
 from .hidden_size import hidden_size
-from .pairwise_kld import source_precision
 from .partial_rank import partial_rank
 from .report import RankReport, report_of
 from .reports import RankReports, checkpoint_quantities, steps_of
@@ -45,19 +28,24 @@ INF = RANK["inf"].choices
 """The ways to treat entries of −∞."""
 
 
-@overload
-def rank(
-    source: list[str] | list[Path] | list[nn.Module] | tuple[str, ...] | dict[str, Any], **options: Unpack[RankOptions]
-) -> RankReports: ...
+def _check(eps: Any = None, inf: str = INF[0], **_: Any) -> None:
+    """Refuse a roundoff finer than float64's, and an unknown way to treat −∞."""
+    if inf not in INF:
+        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
+    if eps is not None and (value := precision(eps).value) < EPS["float64"]:
+        raise ConfigurationError(
+            f"eps {value:.3g} is finer than float64's roundoff ({EPS['float64']:.3g}), in which everything is "
+            "computed: no rank can be told apart below it"
+        )
 
 
-@overload
-def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport: ...
-
-
-@takes(RankOptions)
-@typed
-def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReports:
+@measurement(
+    RankOptions,
+    check=_check,
+    of_all=lambda sources: {"checkpoint": steps_of(sources) is not None},
+    several=RankReports,
+)
+def rank(source: Source, **options: Unpack[RankOptions]) -> RankReport:
     """Measure the numerical rank of a T × M log-probability matrix, raw and row-centred.
 
     Args:
@@ -75,7 +63,7 @@ def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReport
             * ``inf``: ``"refuse"`` to refuse −∞, or ``"drop-columns"`` to leave out the columns that hold it; the
               report counts them.
             * ``progress``: where to report; ``True`` means standard error.
-            * ``width``, ``processes``, ``estimate_hidden_size``: see `RankOptions`.
+            * ``width``, ``processes``, ``estimate_hidden_size``, ``checkpoint``: see `RankOptions`.
 
     Returns:
         A report, or of several sources one for each, as `RankReports`. If they are `checkpoints` of one training, the
@@ -92,52 +80,22 @@ def rank(source: Any, **options: Unpack[RankOptions]) -> RankReport | RankReport
         >>> report.rank.value, report.rank_centered.value
         (2, 1)
     """
-    opening = cast(Opening, {name: value for name, value in options.items() if name in OPENING})
-    if not is_several(source):
-        return _rank(partial(open_source, source, **opening), options)
-    named = labelled(source)
-    opened = open_sources(named.values(), opening)
-    is_course = steps_of(named.values()) is not None
-    reports = []
-    for label in named:
-        for name, each in with_own_tokens(label, opened.pop(0)):  # what a source keeps in memory is gone with it
-            reports.append(_rank(partial(_itself, each), options, is_course).named(name))
-    return RankReports(reports)
-
-
-def _itself(source: Source) -> Source:
-    return source
-
-
-def _rank(opening: Callable[[], Source], options: RankOptions, is_checkpoint: bool = False) -> RankReport:
-    """Return the report of the source that ``opening`` returns."""
-    started, state = time.monotonic(), precision_state()
-    settings: dict[str, Any] = {name: option.default for name, option in RANK.items()} | dict(options)
-    asked = _asked(settings["eps"])
-    how = SpectrumSettings.of(options)
-    opened = opening()
-    if isinstance(opened, PartialSource):
-        report = partial_rank(opened, asked or precision("float32"), how)
+    state, how, eps = precision_state(), SpectrumSettings.of(options), options.get("eps")
+    asked = None if eps is None else precision(eps)
+    if isinstance(source, PartialSource):
+        report = partial_rank(source, asked or precision("float32"), how)
     else:
-        report = _whole_rank(opened, asked, settings, how)
-        if is_checkpoint:
-            report = replace(report, more=(*report.more, *checkpoint_quantities(report, opened, how.progress)))
+        report = _whole_rank(source, asked, options, how)
+        if options.get("checkpoint"):
+            report = replace(report, more=(*report.more, *checkpoint_quantities(report, source, how.progress)))
     certificate: Any = {**report.certificate, "precision_found": dict(state)}
-    seconds = round(time.monotonic() - started, 3)
-    return replace(report, certificate=certificate, seconds=seconds, peak_memory_bytes=peak_memory_bytes())
+    return replace(report, certificate=certificate, peak_memory_bytes=peak_memory_bytes())
 
 
-def _whole_rank(
-    opened: Source, asked: Precision | None, settings: Mapping[str, Any], how: SpectrumSettings
-) -> RankReport:
+def _whole_rank(source: Source, asked: Precision | None, options: RankOptions, how: SpectrumSettings) -> RankReport:
     """Return the report of a source of which all entries are known."""
-    if settings["inf"] not in INF:
-        raise ConfigurationError(f"unknown inf {settings['inf']!r}; it is one of {', '.join(INF)}")
-    matrix = FiniteColumns(opened, progress=how.progress) if settings["inf"] == "drop-columns" else opened
-    if asked is not None:  # before the numbers are read to see how precise they are
-        check_resolution(how.method, shape=matrix.shape, eps=asked.value)
-    matrix.prepare(how.progress)
-    recorded = source_precision(matrix)
+    matrix = FiniteColumns(source, progress=how.progress) if options.get("inf") == "drop-columns" else source
+    recorded = matrix.rows_precision
     eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
     spectrum, why = compute_spectrum(matrix, eps.value, how)
     if spectrum.method == "factored":  # no logits were rounded
@@ -146,11 +104,11 @@ def _whole_rank(
     raw, centered = judge(spectrum, eps, recorded=recorded, rank_warning=warning)
     more = _rounding(matrix.precision, asked, spectrum)
     if how.processes.count == 1:
-        more += _head_analysis(opened)
+        more += _head_analysis(source)
     if not has_float64(device := resolve_device(how.device)):
         text = f"on the CPU, because {device} has no float64"
         more.append(Quantity("decomposed_on", {"device": "cpu", "asked": device}, "decomposed", text=text))
-    if settings["estimate_hidden_size"]:
+    if options.get("estimate_hidden_size"):
         more.append(hidden_size(spectrum, eps, warning, matrix.embedding_size))
     return report_of(
         spectrum,
@@ -172,17 +130,6 @@ def _within_bound(rank: RankEstimate, bound: int | None) -> RankEstimate:
         return rank
     doubt = f"algebra allows {bound:,} at most, so the numbers are less precise than eps says"
     return replace(rank, low=min(rank.low, bound), doubt=doubt)
-
-
-def _asked(eps: str | float | None) -> Precision | None:
-    """Return the given roundoff; `ConfigurationError` for one finer than float64's."""
-    asked = None if eps is None else precision(eps)
-    if asked is not None and asked.value < EPS["float64"]:
-        raise ConfigurationError(
-            f"eps {asked.value:.3g} is finer than float64's roundoff ({EPS['float64']:.3g}), in which everything is "
-            "computed: no rank can be told apart below it"
-        )
-    return asked
 
 
 def _rounding(found: Precision, asked: Precision | None, spectrum: Spectrum) -> list[Quantity]:

@@ -149,7 +149,7 @@ def checkpoint_quantities(report: RankReport, source: Source, progress: Progress
         by Their Rank*. Agrawal et al. 2022, *α-ReQ: Assessing Representation Quality in Self-Supervised Learning by
         Measuring Eigenspectrum Decay*. Both over the pretraining of language models: arXiv 2509.23024.
     """
-    from ..evaluation import evaluate_source  # it loads all of training
+    from ..evaluation import perplexity  # it loads all of training
 
     if not isinstance(source, ModelOnText) or source.targets is None:
         return []
@@ -171,7 +171,7 @@ def checkpoint_quantities(report: RankReport, source: Source, progress: Progress
         Quantity("", None, "αReQ of H", DETAIL, fit),
         Quantity("checkpoint.alpha_req_last", last, shown=NOWHERE),
         Quantity("checkpoint.gradient_kept", kept, "gradient kept", shown, f"{100 * kept:.2f} %"),
-        Quantity("checkpoint.perplexity", evaluate_source(source, progress=progress).perplexity, "perplexity", shown),
+        Quantity("checkpoint.perplexity", perplexity(source, progress=progress).perplexity, "perplexity", shown),
     ]
 
 

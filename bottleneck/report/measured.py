@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..core.progress import SILENT, Progress
 from ..errors import BottleneckError
-from ..evaluation import evaluate_source
+from ..evaluation import perplexity
 from ..measure import compare, kld, rank
 from ..sources import Source
 from ..training.evaluate import perplexity_of
@@ -81,5 +81,5 @@ def _split(source: Source) -> str:
 def _perplexity(source: Source, loss: float | None, progress: Progress) -> dict[str, float]:
     """Return the perplexity, if the targets are known, given the mean loss in nats where that is known."""
     if loss is None and source.targets is not None:
-        loss = evaluate_source(source, progress=progress).loss
+        loss = perplexity(source, progress=progress).loss
     return {} if loss is None else {f"{_split(source)} perplexity": perplexity_of(loss)}

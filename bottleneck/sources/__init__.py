@@ -4,7 +4,7 @@ from ..language_models.source import UNKNOWN, Block, Cost, FactorRows, RightFact
 from .arrays import from_blocks, open_matrix
 from .extended import ExtendedSource, extended_logits
 from .function import Adapter, from_function
-from .kinds import KINDS, find, is_several, labelled, open_source, open_sources, with_own_tokens
+from .kinds import KINDS, find, is_several, labelled, open_source, open_sources
 from .matrix import MatrixSource
 from .ngram import NGramSource
 from .opening import Kind
@@ -17,5 +17,5 @@ __all__ = [
     "KINDS", "UNKNOWN", "Adapter", "Block", "Cost", "Difference", "ExtendedSource", "FactorRows", "FiniteColumns",
     "Kind", "KldSource", "MatrixSource", "NGramSource", "OutputWeights", "Part", "PartialSource", "RightFactor",
     "Source", "TopK", "extended_logits", "find", "from_blocks", "from_function", "is_several",
-    "labelled", "open_matrix", "open_source", "open_sources", "output_weights", "with_own_tokens",
+    "labelled", "open_matrix", "open_source", "open_sources", "output_weights",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import singledispatch
 from inspect import signature
 from pathlib import Path
@@ -130,7 +130,7 @@ def find(source: Any) -> Kind:
         RunError: for a folder that is not a run of this tool.
     """
     if is_several(source):
-        raise SourceError("several sources at once are measured by rank alone: give one of them")
+        raise SourceError("this takes one source, not several: give one of them")
     try:
         if key := _kind(source):
             return KINDS[key]
@@ -242,13 +242,6 @@ def labelled(sources: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
         if label in labels[:place]:  # the same source again
             labels[place] = f"{label} ({place + 1})"
     return dict(zip(labels, (source for _, source in pairs), strict=True))
-
-
-def with_own_tokens(label: str, source: Source) -> Iterator[tuple[str, Source]]:
-    """Yield a source by its label, then its matrix of the tokenizer's tokens alone, if its output layer has more."""
-    yield label, source
-    if (part := source.without_padding()) is not None:
-        yield f"{label}, no padding", part
 
 
 def _label_of(source: Any) -> tuple[str, Any]:

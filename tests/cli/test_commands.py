@@ -113,7 +113,7 @@ def test_an_interrupted_rank_says_what_is_kept(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("softmax_bottleneck.measure.computing.measure", interrupted)
+    monkeypatch.setattr("softmax_bottleneck.measure.computing.decompose", interrupted)
     done = bottleneck("rank", "demo/runs/mos")
     assert done.exit_code == 130
     assert done.stderr.startswith("interrupted; no singular values are kept")

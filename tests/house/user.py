@@ -32,6 +32,7 @@ run = sb.checkpoint.load(Path("runs/mos"))
 config = PRESETS["demo-mos"].config.replace(training={"epochs": 1})
 result: sb.Result = report
 reports: sb.RankReports = sb.rank(["MoS=runs/mos", "runs/softmax"], device="cpu")
+kept: list[float] = [result.kept for result in sb.gradient(["runs/mos", "runs/softmax"], sample=3)]
 latex: str = reports.to_latex(columns=["d", "rank"])
 sb.rank("runs/mos", context=3)  # type: ignore[call-overload]
-sb.kld("runs/mos", pears=3)  # type: ignore[call-arg]
+sb.kld("runs/mos", pears=3)  # type: ignore[call-overload]

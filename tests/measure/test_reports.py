@@ -59,12 +59,12 @@ def test_a_dictionary_names_arrays_and_models() -> None:
     assert [report.name for report in sb.rank([layer, layer], hidden=hidden)] == ["Linear", "Linear (2)"]
 
 
-def test_a_list_of_arrays_is_one_matrix_and_other_measurements_take_one_source() -> None:
+def test_a_list_of_arrays_is_one_matrix() -> None:
     whole = log_probs(4)
     assert sb.rank([whole[:20], whole[20:]]).spectrum.shape == (CONTEXTS, VOCAB)
     for several in (["a.npy", "b.npy"], {"a": whole}):
-        with pytest.raises(SourceError, match="several sources at once are measured by rank alone"):
-            sb.kld(several)
+        with pytest.raises(SourceError, match="this takes one source, not several"):
+            sb.open(several)
 
 
 def test_the_table_is_compact_and_its_columns_can_be_chosen(files: tuple[str, ...]) -> None:

@@ -1,0 +1,147 @@
+"""What every measurement does with its source: open it, prepare it, take the time, and name the result."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from torch import nn
+
+from ..core.checks import typed
+from ..core.options import LAYER, OPENING, Opening, takes
+from ..core.progress import SILENT, Progress, reporting
+from ..language_models import Source
+from ..results.base import Result, Results, short_names
+from .kinds import is_several, labelled, open_sources
+from .output_weights import OutputWeights, output_weights
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Result)
+S = TypeVar("S")
+
+
+class Measurement(Generic[P, R, S]):
+    """The type of a measurement: of one source it returns a result, of a list or a dictionary by label several."""
+
+    @overload
+    def __call__(
+        self,
+        source: list[str] | list[Path] | list[nn.Module] | tuple[str, ...] | dict[str, Any],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> S: ...
+    @overload
+    def __call__(self, source: Any, *arguments: P.args, **options: P.kwargs) -> R: ...
+    def __call__(self, source: Any, *arguments: P.args, **options: P.kwargs) -> Any:
+        """Measure; a measurement is a plain function, and this class is for type checkers alone."""
+        raise NotImplementedError
+
+
+def opened(sources: Iterable[Any], options: Any, progress: Progress) -> list[Source]:
+    """Open sources whose entries are not read one by one."""
+    return open_sources(sources, options)
+
+
+def prepared(sources: Iterable[Any], options: Any, progress: Progress) -> list[Source]:
+    """Open sources, and prepare all of them: each is what it is said to be, before one is measured."""
+    found = open_sources(sources, options)
+    for source in found:
+        source.prepare(progress)
+    return found
+
+
+def layers(sources: Iterable[Any], options: Any, progress: Progress) -> list[OutputWeights]:
+    """Open output layers, without the text that other options of `Opening` are about."""
+    known = {name: value for name, value in options.items() if name in LAYER}
+    return [output_weights(source, **known) for source in sources]
+
+
+@overload
+def measurement(
+    options: type = Opening, *, several: Callable[[Iterable[R]], S], **more: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], Measurement[P, R, S]]: ...
+@overload
+def measurement(
+    options: type = Opening, **more: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], Measurement[P, R, Results[R]]]: ...
+def measurement(  # type: ignore[misc]
+    options: type = Opening,
+    *,
+    opens: Callable[[Iterable[Any], Any, Progress], Iterable[Any]] = prepared,
+    check: Callable[..., object] = lambda **_: None,
+    of_all: Callable[[Iterable[Any]], Mapping[str, Any]] = lambda _: {},
+    several: Any = Results,
+) -> Any:
+    """Return a decorator that makes a measurement of a function of an opened source.
+
+    The measurement takes what the function takes, and in place of the opened source any source, or several as a list or
+    a dictionary by label. A result that has ``seconds`` gets the time, of one source with that of opening it.
+
+    Args:
+        options: class of the function's ``**options``; those of `Opening` open the source.
+        opens: opens sources with such options.
+        check: called with the keyword arguments, to refuse wrong ones before a source is opened.
+        of_all: returns keyword arguments for each of several sources that follow from all of them.
+        several: makes one object of the results of several sources.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        own = inspect.signature(function)
+        first, *others = own.parameters.values()
+
+        @wraps(function)
+        def measured(*arguments: Any, **named: Any) -> Any:
+            given, started = own.bind(*arguments, **named), time.monotonic()
+            given.apply_defaults()
+            (source, *more), settings = given.args, given.kwargs
+            check(**settings)
+            opening = {name: value for name, value in settings.items() if name in OPENING}
+            progress = reporting(settings.get("progress", False))
+
+            def measure(source: Any, started: float) -> Any:
+                result = function(source, *more, **settings)
+                seconds = round(time.monotonic() - started, 3)
+                return replace(result, seconds=seconds) if hasattr(result, "seconds") else result
+
+            if not is_several(source):
+                (one,) = opens([source], opening, progress)
+                return measure(one, started)
+            by_label = labelled(source)
+            settings = {**of_all(by_label.values()), **settings}
+            sources = dict(zip(by_label, opens(by_label.values(), opening, progress), strict=True))
+            return several(results_of(sources, lambda each: measure(each, time.monotonic()), progress))
+
+        shown = [first.replace(annotation="Any"), *others]
+        measured.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+        measured.__annotations__ = {**function.__annotations__, first.name: Any}
+        return takes(options)(typed(measured))
+
+    return decorate
+
+
+def results_of(sources: dict[str, Any], measure: Callable[[Any], Any], progress: Progress = SILENT) -> Iterator[Any]:
+    """Yield the result of each source, and of its tokenizer's tokens alone if its output layer has more, by its label.
+
+    A single source has a label only where that is not the end of its path. Sources are removed as they are measured, so
+    that what each keeps in memory is gone with it.
+    """
+    many = len(sources) > 1
+    while sources:
+        label = next(iter(sources))
+        source = sources.pop(label)
+        alone = source.without_padding() if isinstance(source, Source) else None
+        many = many or alone is not None
+        for name, each in ((label, source), (f"{label}, no padding", alone)):
+            if each is None:
+                continue
+            result = measure(each)
+            if many or label not in short_names([result.name]):
+                result = result.named(name)
+            if many:
+                progress.line(result.line())
+            yield result
