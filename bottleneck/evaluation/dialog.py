@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,11 @@ from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import RunOnText
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Pairs
-from ..results.base import Result
+from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
 from ..training.evaluate import Perplexity
 from .beam import Beam, beam_search
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ORDERS = (1, 2, 3, 4)
 SCORES = tuple(f"BLEU-{order} {kind}" for order in ORDERS for kind in ("precision", "recall"))
@@ -66,7 +63,7 @@ class Bleu(Result, kind="bleu"):
         for key, value in {"references": 1, "smoothing": "NLTK method 7", "coverage": COVERAGE}.items():
             yield Quantity(key, value, shown=NOWHERE)
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return a panel of the scores with their intervals."""
         from ..results.plotting.measures import draw_intervals
 
@@ -203,7 +200,7 @@ class DialogScores(Result, kind="dialog"):
         *scores, following = self.perplexity.quantities()
         yield from (*scores, *self.bleu.quantities(), following)
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return the panel of BLEU."""
         return self.bleu.panels()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ..core.checks import typed
 from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..errors import MatrixError
-from ..results.base import Result
+from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..spectrum import (
     EPS,
@@ -35,9 +35,6 @@ from ..spectrum.blocks import as_array, check_dense
 from ..spectrum.certificate import finish
 from ..spectrum.compute import extended, started
 from ..spectrum.gram import RESOLUTION
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ROWS = 8192
 """Rows of one update: more than d, and few enough to fit in memory in float64 beside the model."""
@@ -82,7 +79,7 @@ class Directions(Result, kind="directions"):
         yield Quantity("stable_rank", stable, shown=NOWHERE)
         yield Quantity("mean_cosine", self.mean_cosine, "mean cosine", ANSWER | TABLE, self.cosine)
 
-    def panels(self, of: str = "") -> list[Callable[[Axes], None]]:
+    def panels(self, of: str = "") -> Drawings:
         """Return a panel of the singular values, and of those with the mean vector subtracted."""
         from ..results.plotting.measures import draw_descending
 
@@ -196,7 +193,7 @@ class HeadStatistics(Result, kind="head-statistics"):
         if self.bias_norm is not None:
             yield Quantity("bias_norm", self.bias_norm, "norm of the bias", ANSWER | TABLE)
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return a panel of the singular values of W, and one of those of H where it was given."""
         return [*self.weight.panels("W"), *(self.hidden.panels("H") if self.hidden else ())]
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import OutputError, Parameter, Sentence
-from ..results.base import Result
+from ..results.base import Drawings, Result
 from ..results.quantity import FRAME, TABLE, Quantity
 from ..spectrum import Precision
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LABEL = "expected pairwise KL divergence"
 PAIRS = Sentence(Parameter("pairs", 1000), " draws pairs, and shows how far their divergences are spread")
@@ -81,7 +78,7 @@ class PairwiseKLD(Result, kind="kld"):
         yield Quantity("", None, "matrix", text=f"{self.contexts:,} contexts × {self.vocab:,} tokens")
         yield Quantity("next", PAIRS if self.histogram is None else ALL, "next")
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return a panel of the histogram of drawn pairs; `OutputError` for all pairs, of which none is formed."""
         from ..results.plotting.measures import draw_histogram
 

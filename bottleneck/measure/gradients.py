@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -22,15 +22,12 @@ from ..core.options import Opening
 from ..core.progress import Progress, reporting
 from ..errors import Function, MatrixError, Sentence, SourceError
 from ..language_models import ModelOnText
-from ..results.base import Result
+from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import Source
 from ..sources.measurement import measurement, opened
 from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DEFAULT_SAMPLE = 64
 """Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
@@ -130,7 +127,7 @@ class GradientReport(Result, kind="gradient"):
             "next", Sentence(Function("need"), " measures how many of these dimensions a text needs"), "next"
         )
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return a panel of the share that is kept for targets of each frequency, beside that of a random direction."""
         from ..results.plotting.measures import draw_kept
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from ..core.options import LayerOptions, Opening
 from ..core.progress import Progress, reporting
 from ..errors import Function, Sentence, SourceError
 from ..heads import RankBound
-from ..results.base import Result
+from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import OutputWeights
 from ..sources.measurement import layers, measurement
@@ -25,9 +25,6 @@ from ..spectrum.measures import ENERGY_LEFT_OUT
 from ..theory import ArgmaxReport, PowerLaw, power_law, unargmaxable
 from .directions import ROWS, Directions, directions
 from .head_rows import HeadRows, head_rows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NAMED = 8
 """Number of tokens that a line names."""
@@ -125,7 +122,7 @@ class HeadReport(Result, kind="head"):
         )
         yield Quantity("next", Sentence(*after), "next")
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return a panel of the singular values of W, and of those with its mean row subtracted."""
         return self.weight.panels("W")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..core.progress import Progress, reporting
 from ..errors import ConfigurationError, Function, OutputError, Sentence, SourceError
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
-from ..results.base import Result, Results
+from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, labelled, open_source
 from ..sources.output_weights import OutputWeights, output_weights
@@ -23,9 +23,6 @@ from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
 from .entries import Entries
 from .span import Fit, Mask, Matrix, Span, explained
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ONE, MOST = 0.99, 0.5
 """Share of what the rows leave that one vector holds if it is of rank 1, and share that a function of the logits
@@ -108,7 +105,7 @@ class Identification(Result, kind="identification"):
     def _tests(self) -> dict[str, Measured | None]:
         return {"outside span(W)": self.span, "off the ellipse": self.ellipse, "mean": self.mean}
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return a panel of each test's number beside what roundoff allows; `OutputError` if nothing was tested."""
         from ..results.plotting.measures import draw_limits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -19,7 +19,7 @@ from ..core.progress import Progress, reporting
 from ..errors import Parameter, Sentence, SourceError
 from ..heads.scores import Scores
 from ..language_models import ModelOnText
-from ..results.base import Result
+from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
 from ..sources.measurement import measurement, opened
@@ -118,7 +118,7 @@ class NeedReport(Result, kind="need"):
         more = "" if perplexity is None else f", and {perplexity:,} the perplexity within 1 %"
         return f"{kept:,} of {self.embedding_size:,} dimensions keep 99 % of the distribution (1 − TV){more}; {how}"
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return panels of the perplexity over the model's, and of the acceptance, against r, with both fits and d."""
         ratio = [] if self.perplexity is None else [partial(self._draw, "perplexity", self.perplexity)]
         return [*ratio, partial(self._draw, "acceptance", 1.0)]

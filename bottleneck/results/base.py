@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+Drawings = list[Callable[["Axes"], None]]
+"""What draws each panel of a picture."""
 FORMATS = ("markdown", "latex", "csv")
 """Formats of a table as text."""
 
@@ -99,7 +101,7 @@ class Result(ABC):
         """Write the result as JSON, for `load`; the path ends in .json."""
         _write(path, self)
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return what draws each panel of the picture; `OutputError` for a result that has nothing to draw."""
         raise OutputError(f"a result of the kind {self.kind!r} has nothing to draw: print it, or save it as JSON")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,11 @@ from ..core.checks import check_above_zero, check_positive, check_seed, typed
 from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
 from ..errors import Function, OutputError, Parameter, Sentence
-from ..results.base import UNSAVED, Result
+from ..results.base import UNSAVED, Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from .argmax_search import Ids, Layer, Witnesses, search
 from .hulls import Certificate, Decision, decide
 from .inputs import Floats, real_matrix, real_vector
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 AT_ONCE = 8
 """Number of tokens that a worker process decides in one task."""
@@ -97,7 +94,7 @@ class ArgmaxReport(Result, kind="argmaxable"):
         else:
             yield Quantity("next", Sentence(Function("need"), " measures how many dimensions a text needs"), "next")
 
-    def panels(self) -> list[Callable[[Axes], None]]:
+    def panels(self) -> Drawings:
         """Return a panel of the margins by which tokens are the argmax; `OutputError` for a report read from JSON."""
         from ..results.plotting.measures import draw_descending
 
