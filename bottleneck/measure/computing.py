@@ -197,4 +197,4 @@ def singular_values(
         options["kind"] = "matrix"
     opened = open_source(source, **options)
     opened.prepare(how.progress)
-    return compute_spectrum(opened, opened.precision.value, how)[0]
+    return compute_spectrum(opened, opened.expected_precision.value, how)[0]

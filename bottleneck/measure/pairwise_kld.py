@@ -120,7 +120,7 @@ class _Rows:
 
     def __init__(self, blocks: Blocks, kind: str, eps: Precision | None) -> None:
         self._blocks, self._kind, self._eps = blocks, kind, eps
-        self._inspection = Inspection(None, language=True)
+        self._inspection = Inspection(language=True)
         self._largest, self._row = 0.0, 0
 
     def blocks(self) -> Iterator[NDArray[Any]]:

@@ -95,9 +95,9 @@ def rank(source: Source, **options: Unpack[RankOptions]) -> RankReport:
 def _whole_rank(source: Source, asked: Precision | None, options: RankOptions, how: SpectrumSettings) -> RankReport:
     """Return the report of a source of which all entries are known."""
     matrix = FiniteColumns(source, progress=how.progress) if options.get("inf") == "drop-columns" else source
-    recorded = matrix.rows_precision
+    spectrum, why = compute_spectrum(matrix, (asked or matrix.expected_precision).value, how)
+    recorded = matrix.rows_precision  # known of all rows after a pass over them
     eps = recorded if asked is None else replace(asked, size=recorded.size, distinct=recorded.distinct)
-    spectrum, why = compute_spectrum(matrix, eps.value, how)
     if spectrum.method == "factored":  # no logits were rounded
         recorded, eps = matrix.precision, replace(eps, size=matrix.precision.size)
     warning = matrix.rank_warning(max(eps.value, recorded.value))

@@ -42,7 +42,7 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> Source:
 
     More than 1 GiB is kept in a temporary file, so blocks may be more than memory holds.
     """
-    spool, inspection = Spool(), Inspection(None, language=kind != "matrix")
+    spool, inspection = Spool(), Inspection(language=kind != "matrix")
     passing = not isinstance(blocks, list | tuple)  # what makes its blocks one by one may reuse their memory
     for rows in checked(inspection.noting(blocks), minus_inf=True):
         spool.add(np.array(rows) if passing else rows)

@@ -129,7 +129,7 @@ class ExtendedSource(Source):
         """An inspection of a function's logits, and their hash; ``None`` for a model."""
         if not isinstance(self._model, _Function):
             return None
-        inspection, digest = Inspection(self.entries_shape[0], language=True), hashlib.sha256()
+        inspection, digest = Inspection(language=True), hashlib.sha256()
         for future in range(len(self.futures)):
             for logits in self._answers(future):
                 inspection.watch(logits)

@@ -20,6 +20,7 @@ from ..language_models.source import UNKNOWN, Block, Cost, Source
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
 from ..spectrum.inspection import allowed_log_sum
+from ..spectrum.noise import ROWS, evenly
 from ..spectrum.precision import EPS
 from .array_files import numbers_of
 from .file_rows import check_strides
@@ -32,6 +33,8 @@ ABOUT_ONE = 1e-3
 FIRST_ROWS, PEAK = 64, 0.9
 """Rows of logits that are compared with logarithms of another base, and the largest probability that tells: where one
 token has nearly all of it, its logit may be 0 by a shift."""
+AT_ONCE, EXPONENTIALS = 64, 1 << 18
+"""Neighbouring rows of a sample, and exponentials that are computed at once, which fit in a cache."""
 READ_AGAIN = 1 << 24
 """Most entries of a matrix that is read again for a better message."""
 
@@ -90,7 +93,7 @@ class MatrixSource(Source):
     @cached_property
     def precision(self) -> Precision:
         """The precision of the entries, inferred from them if it was not given."""
-        inferred = self._inspection.precision
+        inferred = self._whole_inspection().precision
         logger.info("%s: precision %s", self._path, inferred)
         if self._kind == "probabilities":
             return replace(inferred, size=1.0)  # of log p, whose error is the relative one of p
@@ -98,9 +101,9 @@ class MatrixSource(Source):
 
     @property
     def expected_precision(self) -> Precision:
-        """That of the entries' type, unless the entries were inspected."""
+        """That of the entries' type, or of a sample if the matrix is prepared."""
         if "_inspection" in vars(self):
-            return self.precision
+            return self._inspection.sampled
         return precision(self._native if self._native in EPS else self.dtype, assumed=True)
 
     @property
@@ -109,7 +112,7 @@ class MatrixSource(Source):
         return Cost(0.0, self._matrix.nbytes if isinstance(self._matrix, np.ndarray) else 0)
 
     def prepare(self, progress: Progress = SILENT) -> None:
-        """Inspect the entries, unless that is done, and check that the first row is what it should be."""
+        """Inspect a sample of the entries, unless that is done, and check that the first row is what it should be."""
         if "_inspection" not in vars(self):
             self._inspection = self._inspected(progress)
         next(self.blocks([range(1)]))
@@ -120,29 +123,48 @@ class MatrixSource(Source):
 
     @cached_property
     def _inspection(self) -> Inspection:
+        """An inspection of evenly spaced rows, or of all if they are few; each pass over the rows continues it."""
         return self._inspected(SILENT)
 
     def _inspected(self, progress: Progress) -> Inspection:
-        inspection = Inspection(self.shape[0], dtypes=[self._native], language=self._kind != "matrix")
-        with progress.bar("inspecting the precision", self.shape[0], "contexts") as bar:
-            for rows in self._raw(self.ranges()):
-                inspection.watch(rows)
-                bar.advance(len(rows))
+        inspection = Inspection(dtypes=[self._native], language=self._kind != "matrix")
+        if self.shape[0] > ROWS:
+            for start in evenly(self.shape[0] - AT_ONCE + 1, ROWS // AT_ONCE).tolist():
+                inspection.sample(self._read(range(start, start + AT_ONCE)))
+        if self.shape[0] <= ROWS or inspection.masked.any():  # which columns to leave out is known before they are read
+            self._inspect(inspection, progress)
         inspection.note(self._native_dtypes | set(getattr(self._matrix, "native_dtypes", ())))
         return inspection
+
+    def _whole_inspection(self) -> Inspection:
+        """Return the inspection of all rows, which takes a pass over those that no other pass has read."""
+        self._inspect(self._inspection, SILENT)
+        return self._inspection
+
+    def _inspect(self, inspection: Inspection, progress: Progress) -> None:
+        """Inspect the rows that are not inspected yet."""
+        seen = inspection.rows
+        rest = [range(max(rows.start, seen), rows.stop) for rows in self.ranges() if rows.stop > seen]
+        if not rest:
+            return
+        with progress.bar("inspecting the precision", self.shape[0] - seen, "contexts") as bar:
+            for rows in rest:
+                inspection.watch(self._read(rows))
+                bar.advance(len(rows))
 
     @property
     def exponent(self) -> int:
         """The exponent that keeps the squares of a matrix of kind ``"matrix"`` within float64's range."""
-        return self._inspection.exponent if self._kind == "matrix" else 0
+        needs_all = self._kind == "matrix" and self.dtype == "float64"  # the squares of other types are within it
+        return self._whole_inspection().exponent if needs_all else 0
 
     def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
-        return self._inspection.rank_warning(eps)
+        return self._whole_inspection().rank_warning(eps)
 
     def entry_warning(self) -> str:
         """Return what the inspection says of floors, masks, truncations and lost digits."""
-        return self._inspection.replaced()
+        return self._whole_inspection().replaced()
 
     def _keep_first(self, contexts: int) -> None:
         """Forget what is known of all rows: the first ones are inspected without the others."""
@@ -173,22 +195,29 @@ class MatrixSource(Source):
         return self._raw(self.ranges()) if self._kind == "logits" else super().entries()
 
     def _raw(self, ranges: Iterable[range]) -> Iterator[NDArray[Any]]:
+        inspection = self._inspection
         for rows in ranges:
-            (block,) = checked(
-                [self._matrix[rows.start : rows.stop]], what=self._path, start=rows.start, minus_inf=True
-            )
-            if (empty := np.isneginf(block.max(1))).any():
-                row = rows.start + int(empty.argmax())
-                raise MatrixError(f"row {row} of {self._path} holds -inf alone, as padding does: leave out such rows")
-            yield np.log(block, dtype=np.float64) if self._kind == "probabilities" else block
+            block = self._read(rows)
+            if rows.start <= inspection.rows < rows.stop:
+                inspection.watch(block[inspection.rows - rows.start :])
+            yield block
+
+    def _read(self, rows: range) -> NDArray[Any]:
+        (block,) = checked([self._matrix[rows.start : rows.stop]], what=self._path, start=rows.start, minus_inf=True)
+        if (empty := np.isneginf(block.max(1))).any():
+            row = rows.start + int(empty.argmax())
+            raise MatrixError(f"row {row} of {self._path} holds -inf alone, as padding does: leave out such rows")
+        return np.log(block, dtype=np.float64) if self._kind == "probabilities" else block
 
     def _of_probabilities(self) -> MatrixError:
         return MatrixError(f"{self._path} holds probabilities: use ", Parameter("kind", "probabilities"))
 
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
-        with np.errstate(over="ignore", divide="ignore"):
-            sums = np.log(np.exp(block.astype(np.float64)).sum(1))
-        allowed = allowed_log_sum(self.precision, self.shape[1])
+        at_once = max(1, EXPONENTIALS // block.shape[1])
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            parts = (np.exp(block[row : row + at_once]) for row in range(0, len(block), at_once))
+            sums = np.log(np.concatenate([part.sum(1, dtype=np.float64) for part in parts]))
+        allowed = allowed_log_sum(self._inspection.sampled, self.shape[1])
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if not wrong.size:
             return

@@ -56,9 +56,10 @@ def matrix_spectrum(blocks: Iterable[ArrayLike] | NDArray[Any], how: SpectrumSet
         def pieces(done: int) -> Iterator[NDArray[Any]]:
             return (whole[start : start + rows_at_once] for start in range(done, len(whole), rows_at_once))
 
-        inspection = Inspection(len(whole), dtypes=[native_dtype(blocks)], language=False)
+        inspection = Inspection(dtypes=[native_dtype(blocks)], language=False)
         for piece in checked(pieces(0)):
             inspection.watch(piece)
+        inspection.check_digits()
         eps = inspection.stored.value
         chosen = choose(how, shape=whole.shape, eps=eps).start()
         return decompose(pieces, chosen, exponent=inspection.exponent)

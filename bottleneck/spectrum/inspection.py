@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from .blocks import WHOLE, native_dtype
-from .noise import COLUMNS, FEWEST, ROWS, different, find_noise
+from .noise import COLUMNS, FEWEST, ROWS, different, evenly, find_noise
 from .precision import EPS, Noise, Precision, precision
 from .replaced import MASK, Replaced
 from .rules import MARGIN, tolerance
@@ -37,6 +37,8 @@ LARGEST_EXPONENT = 300
 """Entries up to 2^±300 have squares that float64 holds, and sums of them."""
 NORMALIZED = 0.01
 """Largest |log Σ exp| of rows that are log-probabilities, whatever the matrix is said to be."""
+AT_ONCE, LEAST_ROWS = 1 << 17, 16
+"""Entries that are inspected at once, which fit in a cache in float64, and the least number of rows."""
 TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
 """Smallest number of full precision of each type."""
 
@@ -51,19 +53,20 @@ class Inspection:
     """Infers the precision of a matrix from its blocks, the size of its entries, and what makes its rank doubtful.
 
     The precision is that of the matrix's type, or of a narrower type if nearly all entries of the sampled rows fit it
-    exactly. Small integers are ignored. For blocks of several types, the narrowest type counts.
+    exactly. Small integers are ignored. For blocks of several types, the narrowest type counts. Rows are sampled before
+    any are watched, or the first ones that are watched are the sample.
 
     Args:
-        rows: number T of rows, or ``None`` if it is unknown; then the first rows are the sample.
         dtypes: types of the entries, if `noting` does not see them.
         language: whether rows are logits or log-probabilities, which may have been rounded before normalization, hold
             masked tokens, and are integers of 128 or more only if they were rounded.
     """
 
-    def __init__(self, rows: int | None, *, dtypes: Iterable[str] = (), language: bool) -> None:
+    def __init__(self, *, dtypes: Iterable[str] = (), language: bool) -> None:
         self.dtypes, self._language = set(dtypes), language
-        self._share = 1.0 if rows is None else min(1.0, ROWS / rows)
-        self._random = np.random.default_rng(0)
+        self.rows = 0
+        """Number of rows that were watched."""
+        self._to_sample = ROWS
         self._sample: list[NDArray[np.float64]] = []
         self._likeliest: list[NDArray[np.float64]] = []  # largest entry of each sampled row, (n, 1)
         self._row_energies: list[NDArray[np.float64]] = []
@@ -88,25 +91,42 @@ class Inspection:
             self.note([native_dtype(block)])
             yield block
 
-    def watch(self, block: NDArray[Any]) -> None:
-        """Inspect (n, M) rows, which are finite or −∞."""
+    def sample(self, block: NDArray[Any]) -> None:
+        """Take (n, M) rows, which are finite or −∞, as the next part of the sample."""
+        self._to_sample = max(0, self._to_sample - len(block))
         rows = block.astype(np.float64)
         likeliest = rows.max(1, keepdims=True)
-        sampled = (self._random.random(len(rows)) < self._share) & (likeliest[:, 0] > -np.inf)
-        sampled &= sum(map(len, self._sample)) < 2 * ROWS
-        shifted = np.exp(rows[sampled] - likeliest[sampled])
-        log_sums = likeliest[sampled, 0] + np.log(shifted.sum(1))
+        rows, likeliest = (each[likeliest[:, 0] > -np.inf] for each in (rows, likeliest))
+        log_sums = likeliest[:, 0] + np.log(np.exp(rows - likeliest).sum(1))
         self._normalized &= bool((np.abs(log_sums) < NORMALIZED).all())
         if self._language:
-            self._replaced.watch(rows, log_sums, sampled)
-        columns = np.linspace(0, rows.shape[1] - 1, min(COLUMNS, rows.shape[1])).astype(int)
-        self._sample.append(rows[np.ix_(sampled, columns)])
-        self._likeliest.append(likeliest[sampled])
-        infinite = np.isneginf(rows)
-        self._finite = self._finite + (len(rows) - infinite.sum(0))
-        rows[infinite] = 0.0
+            self._replaced.sample(rows, likeliest, log_sums)
+        self._sample.append(rows[:, evenly(rows.shape[1], COLUMNS)])
+        self._likeliest.append(likeliest)
+
+    def watch(self, block: NDArray[Any]) -> None:
+        """Inspect the next (n, M) rows, which are finite or −∞."""
+        if self._to_sample:
+            self.sample(block[: self._to_sample])
+        at_once = max(LEAST_ROWS, AT_ONCE // block.shape[1])
+        for start in range(0, len(block), at_once):
+            self._watch(block[start : start + at_once].astype(np.float64))
+        self.rows += len(block)
+
+    def _watch(self, rows: NDArray[np.float64]) -> None:
+        """Inspect rows that fit in a cache; they are overwritten."""
+        highest, lowest = rows.max(1), rows.min(1)
+        self._finite = self._finite + len(rows)
+        infinite = np.isneginf(rows) if np.isneginf(lowest).any() else None
+        if infinite is not None:
+            self._finite = self._finite - infinite.sum(0)
+            lowest = rows.min(1, where=~infinite, initial=np.inf)
+        if self._language:
+            self._replaced.watch(rows, highest, lowest)
+        if infinite is not None:
+            rows[infinite] = 0.0
         self._hash(rows)
-        self.largest = max(self.largest, float(np.abs(rows).max()))
+        self.largest = max(self.largest, float(rows.max()), -float(rows.min()))
         with np.errstate(over="ignore"):
             self._row_energies.append(np.einsum("ij,ij->i", rows, rows))
             self._column_energies = self._column_energies + np.einsum("ij,ij->j", rows, rows)
@@ -138,9 +158,15 @@ class Inspection:
         """Whether the rows are logits or log-probabilities, which may have been rounded before normalization."""
         return self._language or self._normalized
 
-    @cached_property
+    @property
     def precision(self) -> Precision:
         """The inferred precision of the entries; `MatrixError` if the largest is subnormal and has lost digits."""
+        self.check_digits()
+        return replace(self.sampled, distinct=self._repeated)
+
+    @cached_property
+    def sampled(self) -> Precision:
+        """The precision of the entries as the sample shows it, which does not show what is repeated."""
         stored, sample = self.stored, self._unmasked
         noise = find_noise(sample, eps=stored.value) if sample.size else None
         if sample.size and (sample == np.rint(sample)).all() and np.abs(sample).max() * stored.value < 1:
@@ -166,12 +192,16 @@ class Inspection:
         if self._normalizable and self.dtypes != {WHOLE}:  # columns of several types, widened to one
             fitting |= self._fitting(sample.T)
         narrow = max({stored, *fitting}, key=EPS.__getitem__)
-        if 0 < self.largest < TINY.get(stored, 0.0):
+        return precision(narrow, assumed=True)
+
+    def check_digits(self) -> None:
+        """Raise `MatrixError` if the largest number is subnormal in its type."""
+        name = max({"float64", *self.dtypes} - {WHOLE}, key=EPS.__getitem__)
+        if 0 < self.largest < TINY.get(name, 0.0):
             raise MatrixError(
-                f"the largest number, {self.largest:.3g}, is subnormal in {stored}: its digits were lost; multiply the "
+                f"the largest number, {self.largest:.3g}, is subnormal in {name}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
             )
-        return replace(precision(narrow, assumed=True), distinct=self._repeated)
 
     @property
     def _repeated(self) -> tuple[int, int] | None:
@@ -186,7 +216,7 @@ class Inspection:
 
     def root_mean_square(self) -> float:
         """Return the root mean square of the finite entries, without those of masked tokens."""
-        energies, finite = (np.asarray(each)[~self.masked].sum() for each in (self._column_energies, self._finite))
+        energies, finite = (np.where(self.masked, 0, each).sum() for each in (self._column_energies, self._finite))
         return float(np.sqrt(energies / finite)) if finite else 0.0
 
     def rank_warning(self, eps: float) -> str:

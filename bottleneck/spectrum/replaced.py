@@ -58,49 +58,60 @@ class Replaced:
         self._near_lowest: list[tuple[float, int, int]] = []  # entries near that number, with their row and column
         self._log_sums: list[NDArray[np.float64]] = []  # of the sampled rows
 
-    def watch(self, rows: NDArray[np.float64], log_sums: NDArray[np.float64], sampled: NDArray[np.bool_]) -> None:
+    def watch(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64], lowest: NDArray[np.float64]) -> None:
         """Count what the next rows hold.
 
         Args:
             rows: (n, M), finite or −∞.
-            log_sums: log Σ exp of the sampled rows.
-            sampled: (n,), the rows of the sample.
+            likeliest: (n,), the largest number of each row.
+            lowest: (n,), the smallest finite one.
         """
-        likeliest = rows.max(1, keepdims=True)
+        self._see_columns(rows, likeliest[:, None])
+        self._see_lowest(rows, lowest)
         with np.errstate(invalid="ignore"):  # a row of −∞ alone
-            below = rows - likeliest
-        self._below_likeliest = np.maximum(self._below_likeliest, below.max(0))
-        infinite = np.isneginf(rows)
-        self._hidden = self._hidden + ((below < MASK) & ~infinite).sum(0)
-        finite = np.where(infinite, np.inf, rows) if infinite.any() else rows
-        lowest = finite.min(1)
-        self._see_lowest(finite, float(lowest.min()))
-        if below.min() < FLOOR:
-            low = lowest - likeliest[:, 0] < FLOOR
-            several = (finite[low] == lowest[low, None]).sum(1) > 1
-            columns = finite[low].argmin(1)
-            self._floors.update(zip(lowest[low].tolist(), columns.tolist(), several.tolist(), strict=True))
-        if below.min() < -APART:
-            self._see_masks(finite, likeliest)
-            self._see_subnormal(rows)
-        self._see_sample(np.where(below[sampled] < MASK, np.inf, finite[sampled]), likeliest[sampled])
-        self._log_sums.append(log_sums)
+            apart = likeliest - lowest
+        if apart.max() > APART:
+            some = apart > APART
+            self._see_low(rows[some], likeliest[some, None], lowest[some, None])
         self._rows += len(rows)
 
-    def _see_lowest(self, rows: NDArray[np.float64], lowest: float) -> None:
+    def _see_columns(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
+        """See which columns are masked in all rows so far, and in these."""
+        below = np.broadcast_to(self._below_likeliest, rows.shape[1]).copy()
+        columns = np.flatnonzero(below < MASK)
+        if columns.size:
+            with np.errstate(invalid="ignore"):  # a row of −∞ alone
+                below[columns] = np.maximum(below[columns], (rows[:, columns] - likeliest).max(0, initial=-np.inf))
+        self._below_likeliest = below
+
+    def _see_low(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64], lowest: NDArray[np.float64]) -> None:
+        """Count what rows with numbers far below their largest one hold; all arguments have two dimensions."""
+        infinite = np.isneginf(rows)
+        finite = np.where(infinite, np.inf, rows)
+        self._hidden = self._hidden + ((rows - likeliest < MASK) & ~infinite).sum(0)
+        low = (lowest - likeliest < FLOOR)[:, 0]
+        if low.any():
+            several = (finite[low] == lowest[low]).sum(1) > 1
+            columns = finite[low].argmin(1)
+            self._floors.update(zip(lowest[low, 0].tolist(), columns.tolist(), several.tolist(), strict=True))
+        self._see_masks(finite, likeliest)
+        self._see_subnormal(rows)
+
+    def _see_lowest(self, rows: NDArray[np.float64], lowest: NDArray[np.float64]) -> None:
         """Keep the entries within `NEARBY` of the matrix's lowest number."""
-        if lowest < self._lowest:
-            self._lowest = lowest
-            self._near_lowest = [entry for entry in self._near_lowest if entry[0] <= lowest + NEARBY]
-        if lowest <= self._lowest + NEARBY and len(self._near_lowest) < MOST_PLACES:
-            places = np.argwhere(rows <= self._lowest + NEARBY)[:MOST_PLACES]
-            self._near_lowest += [(float(rows[row, column]), self._rows + row, column) for row, column in places]
+        if (least := float(lowest.min())) < self._lowest:
+            self._lowest = least
+            self._near_lowest = [entry for entry in self._near_lowest if entry[0] <= least + NEARBY]
+        if least <= self._lowest + NEARBY and len(self._near_lowest) < MOST_PLACES:
+            for row in np.flatnonzero(lowest <= self._lowest + NEARBY):
+                columns = np.flatnonzero((rows[row] <= self._lowest + NEARBY) & (rows[row] > -np.inf))
+                self._near_lowest += [(float(rows[row, column]), self._rows + row, column) for column in columns]
+            del self._near_lowest[2 * MOST_PLACES :]
 
     def _see_masks(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
         """Count rows whose lowest number lies far below all others."""
         if rows.shape[1] < 3:
             return
-        rows, likeliest = (each[(likeliest[:, 0] - rows.min(1)) > APART] for each in (rows, likeliest))
         lowest, second = np.partition(rows, 1, axis=1)[:, :2].T
         with np.errstate(invalid="ignore"):  # rows of −∞ but for one number
             alone = second - lowest > np.maximum(APART, ALONE * (likeliest[:, 0] - second))
@@ -115,13 +126,19 @@ class Replaced:
         self._tiny += steps.size
         self._log_chance += float(np.log(2 * STEP_ERROR * whole).sum())
 
-    def _see_sample(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
+    def sample(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64], log_sums: NDArray[np.float64]) -> None:
         """Count sampled rows that hold one number, and those with many entries at their lowest number.
 
-        Tokens that are masked in them are infinite.
+        Args:
+            rows: (n, M), finite or −∞.
+            likeliest: (n, 1), the largest number of each row.
+            log_sums: (n,), their log Σ exp.
         """
+        self._see_columns(rows, likeliest)
+        self._log_sums.append(log_sums)
         if not len(rows):
             return
+        rows = np.where(rows - likeliest < MASK, np.inf, rows)  # without masked tokens
         lowest = rows.min(1, keepdims=True)
         at_lowest = rows <= lowest + NEAR * (likeliest - lowest)
         cut = at_lowest.sum(1) >= max(2, CUT * rows.shape[1])
@@ -145,7 +162,7 @@ class Replaced:
             column_hashes: (M,), equal for equal columns.
             eps: roundoff of the entries; ``None`` if a rounding makes numbers equal.
         """
-        hidden = int(np.asarray(self._hidden)[~self.masked].sum())
+        hidden = int(np.where(self.masked, 0, self._hidden).sum())
         if hidden:
             return (
                 f"{hidden:,} entries lie {-MASK:,.0f} nats or more below their row's largest: masks of single contexts "

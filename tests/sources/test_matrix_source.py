@@ -231,6 +231,59 @@ def test_identity_is_the_content(log_probs: Make, npy: Callable[[Matrix], Path])
     assert open_source(matrix, kind="matrix").identity != open_source(matrix).identity
 
 
+class Counted(np.ndarray):
+    """An array that counts the rows that are read from it."""
+
+    read = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice) and self.ndim == 2:
+            Counted.read += len(range(*key.indices(len(self))))
+        return super().__getitem__(key)
+
+
+def long(rows: int = 6000, columns: int = 40, d: int = 9) -> Matrix:
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((rows, d)) @ rng.standard_normal((d, columns))).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["log-probs", "logits", "matrix"])
+def test_a_long_matrix_is_read_once_beside_a_sample(kind: str) -> None:
+    logits = long()
+    matrix = torch.from_numpy(logits).log_softmax(1).numpy() if kind == "log-probs" else logits
+    source = open_source(matrix.view(Counted), kind=kind)
+    Counted.read = 0
+    report = rank(source)
+    assert Counted.read < 6000 + 2048 + 100
+    assert report.rank.value == (9 if kind == "matrix" else 10)
+    assert report.rank.determinate
+
+
+def test_what_a_sample_does_not_hold_is_seen_in_the_pass() -> None:
+    rng, logits = np.random.default_rng(1), long()
+    twice = np.concatenate([logits, logits[::-1][:1000]])
+    assert rank(twice, kind="logits").eps.distinct == (6000, 40)
+    masked = logits.copy()
+    masked[:, 3] = -1e5
+    with pytest.raises(MatrixError, match="only finite numbers"):
+        rank(masked, kind="logits")
+    row = int(np.setdiff1d(np.arange(6000), np.concatenate([np.arange(64) + s for s in range(0, 5937, 191)]))[-1])
+    masked[row, 3] = 0.0
+    report = rank(masked, kind="logits")
+    assert not report.rank.determinate
+    assert "5,999 entries lie 10,000 nats or more below their row's largest" in report.details()
+    heavy = rng.standard_normal((6000, 40)).astype(np.float32)
+    heavy[row] *= 1e9
+    assert f"the largest in row {row:,}" in rank(heavy, kind="matrix").details()
+    huge = rng.standard_normal((6000, 40))
+    huge[row] *= 1e200
+    assert rank(huge, kind="matrix").rank.sigma_1 > 1e200
+    bad = torch.from_numpy(logits).log_softmax(1).numpy()
+    bad[row] -= 0.1
+    with pytest.raises(MatrixError, match=f"row {row} of array is not a row of log-probabilities"):
+        rank(bad)
+
+
 def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: Make) -> None:
     read = 0
 

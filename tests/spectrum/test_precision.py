@@ -16,7 +16,7 @@ NOISE = np.random.default_rng(0).standard_normal((40, 9))
 
 
 def found(*blocks: NDArray[np.floating], language: bool = False) -> Precision:
-    inspection = Inspection(sum(map(len, blocks)), dtypes=map(native_dtype, blocks), language=language)
+    inspection = Inspection(dtypes=map(native_dtype, blocks), language=language)
     for block in blocks:
         inspection.watch(block)
     return inspection.precision
