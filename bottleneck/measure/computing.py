@@ -16,7 +16,7 @@ from ..core.options import RANK, Opening, Option, takes
 from ..core.parallel import ALONE, Processes
 from ..core.progress import Progress
 from ..core.version import __version__
-from ..errors import MatrixError
+from ..errors import Function, MatrixError, Parameter, Sentence
 from ..sources import KINDS, FactorRows, Source, find, open_source
 from ..spectrum import (
     Factored,
@@ -38,13 +38,13 @@ LONG = 10**12
 """Number of operations above which a computation takes minutes and its state is kept on disk: T · M², or with thin
 factors those of the model."""
 
-NOTHING_KEPT = "no singular values are kept; 'bottleneck dump' keeps the rows that it writes"
+NOTHING_KEPT = "no singular values are kept; a dump keeps the rows that it writes"
 """Sentence for a short computation that was interrupted."""
 
-MASKED = (
-    "'bottleneck rank --inf drop-columns' leaves such tokens out (numbers that lie "
-    f"{-MASK:,.0f} or more below the largest of every row mask a token, as -inf does)"
-)
+MASKED = Sentence(
+    Function("rank"), " with ", Parameter("inf", "drop-columns"), " leaves such tokens out (numbers that lie "
+    f"{-MASK:,.0f} or more below the largest of every row mask a token, as -inf does)",
+)  # fmt: skip
 """Advice for tokens of probability 0."""
 
 
@@ -125,7 +125,8 @@ def _refuse_masked(source: Source, factors: FactorRows) -> None:
     if masked.any():
         raise MatrixError(
             f"the output bias of {source.description['path']} is -inf for token {int(masked.argmax())}: only finite "
-            f"numbers can be measured; {MASKED}"
+            "numbers can be measured; ",
+            MASKED,
         )
 
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, GetPydanticSchema, with_config
 from typing_extensions import TypedDict
 
 from ..core.json_file import Count, Magnitude, Size, check_schema
-from ..errors import MatrixError
+from ..errors import MatrixError, Parameter
 from ..results.base import UNSAVED, Result, short_names
 from ..results.quantity import DETAIL, FRAME, NOWHERE, TABLE, Quantity, Shown
 from ..spectrum import Limits, Precision, RankEstimate, Spectrum, effective_rank, entropy_rank, stable_rank
@@ -130,8 +130,9 @@ class RankReport(Result, kind="rank"):
         """The singular values; `MatrixError` for a report that was read without them."""
         if self.decomposition is None:
             raise MatrixError(
-                f"the report of {self.name} has no singular values: read it with the .npz file of --save-spectrum "
-                "beside it, or measure it again"
+                f"the report of {self.name} has no singular values: read it with the .npz file of ",
+                Parameter("save_spectrum"),
+                " beside it, or measure it again",
             )
         return self.decomposition
 

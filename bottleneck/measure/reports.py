@@ -123,7 +123,7 @@ def checkpoints(folder: str | Path) -> list[Path]:
     }
     if not found:
         raise SourceError(
-            f"{folder} holds no checkpoints: train a run with --set training.keep_checkpoints=true, or give the folder "
+            f"{folder} holds no checkpoints: train a run with training.keep_checkpoints=true, or give the folder "
             "in which a Trainer wrote checkpoint-100 and so on"
         )
     return [found[step] for step in sorted(found)]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MatrixError, SourceError
+from ..errors import Function, MatrixError, SourceError
 from ..language_models.llama_cpp import KldFile
 from ..language_models.source import UNKNOWN, Source
 from ..spectrum import Precision
@@ -91,8 +91,11 @@ class PartialSource(Source):
 
     def _refuse(self) -> NoReturn:
         raise SourceError(
-            f"{self.description['path']} holds a part of each distribution: give it as the REFERENCE of 'bottleneck "
-            "compare', or to 'bottleneck rank', which proves a lower bound"
+            f"{self.description['path']} holds a part of each distribution: give it as the reference of ",
+            Function("compare"),
+            ", or to ",
+            Function("rank"),
+            ", which proves a lower bound",
         )
 
 

@@ -64,7 +64,8 @@ def checked(
             masked = rows[row, column] == -np.inf
             raise MatrixError(
                 f"{what} holds {rows[row, column]} at row {start + row}, column {column}: only finite "
-                f"numbers can be measured; {remedy if masked else 'fix what made it'}"
+                "numbers can be measured; ",
+                remedy if masked else "fix what made it",
             )
         yield rows
         start += len(rows)

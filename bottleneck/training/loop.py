@@ -297,7 +297,7 @@ class Loop:
         remedy = f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         if columns > 1:
             remedy = (
-                f"give the same command with --set training.micro_batch_size={columns // 2}, which processes that many "
+                f"set training.micro_batch_size={columns // 2}, which processes that many "
                 "columns at once and adds their gradients"
             )
             if self._last_state():
@@ -324,7 +324,7 @@ class Loop:
             f"training.optimizer.clip (now {optimizer.clip:g}) and train into a new folder"
         )
         if (self.folder / MODEL).exists():
-            text += f"; --set initial={self.folder} starts from its best weights"
+            text += f"; initial={self.folder} starts from its best weights"
         raise TrainingError(text)
 
     def _check(self, *, epochs: int) -> None:

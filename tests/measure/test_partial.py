@@ -153,7 +153,7 @@ def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
     file = str(write_kld(P, tokens))
     with pytest.raises(SourceError, match="has no upper bound with it as Q: give it as the first source"):
         compare(Q, file, kind="logits")
-    with pytest.raises(SourceError, match="holds a part of each distribution: give it as the REFERENCE"):
+    with pytest.raises(SourceError, match="holds a part of each distribution: give it as the reference of compare"):
         kld(file)
     with pytest.raises(SourceError, match=r"has 300 tokens, and .* has 301: give a model with as many"):
         compare(file, Q[:, :300], kind="logits")

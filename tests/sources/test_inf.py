@@ -29,7 +29,7 @@ def logits() -> Matrix:
 
 
 def test_refused_by_default(logits: Matrix) -> None:
-    with pytest.raises(MatrixError, match=r"at row 0, column 3: .*; 'bottleneck rank --inf drop-columns' leaves"):
+    with pytest.raises(MatrixError, match=r"at row 0, column 3: .*; rank\(\) with inf='drop-columns' leaves"):
         rank(logits, kind="logits")
     with pytest.raises(ConfigurationError, match="unknown inf 'ignore'; it is one of refuse, drop-columns"):
         rank(logits, kind="logits", inf="ignore")

@@ -69,8 +69,9 @@ def test_a_bias_may_mask_by_a_large_negative_number(head: str) -> None:
         layer.bias[:90] = torch.linspace(-1, 1, 90)
         layer.bias[90:] = torch.finfo(torch.float32).min
     hidden = torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(MatrixError, match="drop-columns' leaves such tokens out"):
+    with pytest.raises(MatrixError, match=r"rank\(\) with inf='drop-columns' leaves such tokens out") as caught:
         rank(layer, hidden=hidden)
+    assert "'bottleneck rank' with --inf drop-columns leaves such tokens out" in caught.value.for_command
     report = rank(layer, hidden=hidden, inf="drop-columns")
     assert report.spectrum.shape == (300, 90)
     if head != "mos":
