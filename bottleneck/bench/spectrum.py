@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +34,14 @@ NUMPY, TORCH, TSQR = "numpy float64 svd", "torch float32 svdvals", "tsqr float64
 GRAM, HALF = "gram float32", "gram float32, half the contexts"
 SYRK, GEMM = "syrk rate", "gemm rate"
 """Cases at the given shape."""
+WHOLE = "whole command"
+WHOLE_NUMPY, WHOLE_TORCH = f"{NUMPY}, whole process", f"{TORCH}, whole process"
+PROGRAMS = {
+    WHOLE: ("-m", "softmax_bottleneck", "rank", "{path}", "--json", "-"),
+    WHOLE_NUMPY: ("-c", "import numpy as np; np.linalg.svd(np.load('{path}').astype(float), compute_uv=False)"),
+    WHOLE_TORCH: ("-c", "import numpy as np, torch; torch.linalg.svdvals(torch.from_numpy(np.load('{path}')))"),
+}
+"""Whole processes that measure a file of log-probabilities at the given shape: what Python is asked to run."""
 FACTORED, STORE = "factored, PTB shape, d = 400", "gram float32, PTB shape, from a store"
 """Cases at that of Penn Treebank."""
 RATIOS = (
@@ -41,6 +52,9 @@ RATIOS = (
     Goal("tsqr / numpy", TSQR, "<=", 1.0, NUMPY),
     Goal("streaming time, contexts doubled", GRAM, "<=", 2.2, HALF, "stream_seconds"),
     Goal("memory, contexts doubled", GRAM, "<=", 1.1, HALF, "memory_bytes"),
+    Goal("whole command / numpy", WHOLE, "<=", 0.25, WHOLE_NUMPY),
+    Goal("whole command / torch float32", WHOLE, "<=", 1.0, WHOLE_TORCH),
+    Goal("inspection / decomposition in it", WHOLE, "<=", 0.15, WHOLE, "inspected_seconds", "decomposed_seconds"),
 )
 """The project's goals for ratios, on two cores at the default shape."""
 GOALS = (
@@ -57,7 +71,8 @@ def bench_spectrum(
     """Measure the time of each method on one full-rank random matrix, and the machine's matrix product rates.
 
     Cases run in turn, each in its own process. The methods of this package compute the raw and the row-centred
-    spectrum, NumPy and torch only the raw one.
+    spectrum, NumPy and torch only the raw one. Then `bottleneck rank` of a file is measured beside both, as whole
+    processes.
 
     The result has ``rates`` (float64 GFLOP/s) and ``ratios`` too. Memory is that above the input.
 
@@ -78,6 +93,11 @@ def bench_spectrum(
         TSQR: partial(_matrix, name="tsqr", rows=T, columns=M, device=device),
     }
     rows = in_turn(cases, runs=3, seconds=math.inf, warm_up=False, progress=progress)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log-probs.npy"
+        _write_log_probs(path, shape)
+        programs = {name: partial(_program, name=name, path=str(path)) for name in PROGRAMS}
+        rows |= in_turn(programs, runs=3, seconds=math.inf, warm_up=False, progress=progress)
     factored = {FACTORED: partial(_factored, rows=PTB[0], columns=PTB[1], device=device)}
     rows |= in_turn(factored, runs=3, warm_up=False, progress=progress)
     if store:
@@ -101,6 +121,27 @@ def _random_blocks(shape: tuple[int, int]) -> Iterator[NDArray[np.float32]]:
     for start in range(0, shape[0], ROWS):
         rows = min(ROWS, shape[0] - start)
         yield generator.standard_normal((rows, shape[1]), dtype=np.float32)
+
+
+def _write_log_probs(path: Path, shape: tuple[int, int]) -> None:
+    """Write the log-softmax of `_random_blocks` in float32."""
+    file = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    start = 0
+    for logits in _random_blocks(shape):
+        file[start : start + len(logits)] = torch.from_numpy(logits).double().log_softmax(1)
+        start += len(logits)
+    file.flush()
+
+
+def _program(*, name: str, path: str) -> Work:
+    """Return a function that runs one of `PROGRAMS`, and returns how `rank` spent its time."""
+    program = [sys.executable, *(part.format(path=path) for part in PROGRAMS[name])]
+
+    def work() -> dict[str, float]:
+        printed = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+        return {f"{part}_seconds": each for part, each in json.loads(printed or "{}").get("spent", {}).items()}
+
+    return work
 
 
 def _stored(path: Path, *, device: str) -> Work:

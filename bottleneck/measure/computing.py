@@ -10,6 +10,7 @@ from typing import Annotated, Any, Unpack
 from numpy.typing import NDArray
 
 from ..core.checks import typed
+from ..core.clock import each_spent, spent
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
 from ..core.options import RANK, Opening, Option, takes
@@ -99,14 +100,16 @@ def _run_method(
         """Yield the rows of this process after its first ``done``; the block in which these end is computed again."""
         number = bisect_right(starts, done) - 1
         rest, skipped = ranges[number:], done - starts[number]
-        for rows in factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest)):
+        whole = factors.left(rest) if factors else (block.log_probs for block in source.blocks(rest))
+        for rows in each_spent("read", whole):
             yield rows[skipped:]
             skipped = 0
 
     saved = _saved_state(source, factors, chosen, how)
     rows = (2 if isinstance(chosen, RangeFinder) else 1) * starts[-1]
     kept = saved.kept if saved else lambda: NOTHING_KEPT
-    with note_if_interrupted(kept), how.progress.bar(f"singular values ({chosen.name})", rows, "contexts") as bar:
+    showing = how.progress.bar(f"singular values ({chosen.name})", rows, "contexts")
+    with note_if_interrupted(kept), showing as bar, spent("decomposed"):
         return decompose(
             blocks,
             chosen,

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any, Unpack
 
+from ..core.clock import seconds_so_far
 from ..core.devices import has_float64, resolve_device
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
@@ -89,7 +90,8 @@ def rank(source: Source, **options: Unpack[RankOptions]) -> RankReport:
         if options.get("checkpoint"):
             report = replace(report, more=(*report.more, *checkpoint_quantities(report, source, how.progress)))
     certificate: Any = {**report.certificate, "precision_found": dict(state)}
-    return replace(report, certificate=certificate, peak_memory_bytes=peak_memory_bytes())
+    memory = peak_memory_bytes()
+    return replace(report, certificate=certificate, spent=seconds_so_far(), peak_memory_bytes=memory)
 
 
 def _whole_rank(source: Source, asked: Precision | None, options: RankOptions, how: SpectrumSettings) -> RankReport:

@@ -104,6 +104,8 @@ class RankReport(Result, kind="rank"):
     """What to do next; empty where nothing follows."""
     seconds: Magnitude = 0.0
     """Wall-clock time of the measurement."""
+    spent: Mapping[str, Magnitude] = field(default_factory=dict)
+    """Seconds of it in which rows were ``read`` or computed, ``inspected``, and ``decomposed``."""
     peak_memory_bytes: Count = 0
     """Largest resident size of the process."""
     more: tuple[Quantity, ...] = field(default=(), metadata=UNSAVED)
@@ -185,7 +187,8 @@ class RankReport(Result, kind="rank"):
             yield Quantity("", None, "noise floor", DETAIL, self._noise_floor())
         yield Quantity("", None, "method", DETAIL, method)
         yield Quantity("", None, "check", DETAIL, check)
-        cost = f"{self.seconds:,.1f} s, {self.peak_memory_bytes / 2**30:.2f} GiB at most"
+        parts = ", ".join(f"{part} {seconds:,.1f} s" for part, seconds in self.spent.items())
+        cost = f"{self.seconds:,.1f} s{parts and f' ({parts})'}, {self.peak_memory_bytes / 2**30:.2f} GiB at most"
         yield Quantity("", None, "cost", DETAIL, cost)
         if self.next:
             yield Quantity("next", self.next, "next")

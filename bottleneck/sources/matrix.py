@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from ..core.clock import spent
 from ..core.progress import SILENT, Progress
 from ..errors import MatrixError, Parameter, SourceError
 from ..language_models.source import UNKNOWN, Block, Cost, Source
@@ -111,6 +112,7 @@ class MatrixSource(Source):
         """The bytes of a matrix in memory; the rows of a file are read block by block."""
         return Cost(0.0, self._matrix.nbytes if isinstance(self._matrix, np.ndarray) else 0)
 
+    @spent("inspected")
     def prepare(self, progress: Progress = SILENT) -> None:
         """Inspect a sample of the entries, unless that is done, and check that the first row is what it should be."""
         if "_inspection" not in vars(self):
@@ -141,6 +143,7 @@ class MatrixSource(Source):
         self._inspect(self._inspection, SILENT)
         return self._inspection
 
+    @spent("inspected")
     def _inspect(self, inspection: Inspection, progress: Progress) -> None:
         """Inspect the rows that are not inspected yet."""
         seen = inspection.rows
@@ -158,6 +161,7 @@ class MatrixSource(Source):
         needs_all = self._kind == "matrix" and self.dtype == "float64"  # the squares of other types are within it
         return self._whole_inspection().exponent if needs_all else 0
 
+    @spent("inspected")
     def rank_warning(self, eps: float) -> str:
         """Return a sentence that names the rows or columns that hold most of the energy, if these are few."""
         return self._whole_inspection().rank_warning(eps)
@@ -199,7 +203,8 @@ class MatrixSource(Source):
         for rows in ranges:
             block = self._read(rows)
             if rows.start <= inspection.rows < rows.stop:
-                inspection.watch(block[inspection.rows - rows.start :])
+                with spent("inspected"):
+                    inspection.watch(block[inspection.rows - rows.start :])
             yield block
 
     def _read(self, rows: range) -> NDArray[Any]:
@@ -212,6 +217,7 @@ class MatrixSource(Source):
     def _of_probabilities(self) -> MatrixError:
         return MatrixError(f"{self._path} holds probabilities: use ", Parameter("kind", "probabilities"))
 
+    @spent("inspected")
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
         at_once = max(1, EXPONENTIALS // block.shape[1])
         with np.errstate(over="ignore", under="ignore", divide="ignore"):

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from torch import nn
 
 from ..core.checks import typed
+from ..core.clock import counting
 from ..core.options import LAYER, OPENING, Opening, takes
 from ..core.progress import SILENT, Progress, reporting
 from ..language_models import Source
@@ -114,12 +115,12 @@ def measurement(  # type: ignore[misc]
             by_label = labelled(source)
             settings = {**of_all(by_label.values()), **settings}
             sources = dict(zip(by_label, opens(by_label.values(), opening, progress), strict=True))
-            return several(results_of(sources, lambda each: measure(each, time.monotonic()), progress))
+            return several(results_of(sources, lambda each: counting()(measure)(each, time.monotonic()), progress))
 
         shown = [first.replace(annotation="Any"), *others]
         measured.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
         measured.__annotations__ = {**function.__annotations__, first.name: Any}
-        return takes(options)(typed(measured))
+        return takes(options)(typed(counting()(measured)))
 
     return decorate
 

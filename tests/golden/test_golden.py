@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 ONE_TYPE = {
     "cores", "error", "frobenius_relative_error", "gap", "largest_gap", "largest_log_sum", "machine",
     "memory", "memory_bytes", "peak_memory_bytes", "precision_found", "residual", "roundoff", "seconds",
-    "sha256", "sigma_next", "spectrum_seconds", "tokens_per_second", "version", "versions",
+    "sha256", "sigma_next", "spectrum_seconds", "spent", "tokens_per_second", "version", "versions",
 }  # fmt: skip
 """Values that depend on the machine, the time or the order of additions: only their types are recorded."""
 

@@ -257,6 +257,9 @@ def test_a_long_matrix_is_read_once_beside_a_sample(kind: str) -> None:
     assert Counted.read < 6000 + 2048 + 100
     assert report.rank.value == (9 if kind == "matrix" else 10)
     assert report.rank.determinate
+    assert report.spent.keys() == {"read", "inspected", "decomposed"}
+    assert 0 < sum(report.spent.values()) <= report.seconds + 0.001
+    assert f"(inspected {report.spent['inspected']:,.1f} s, read" in report.details()
 
 
 def test_what_a_sample_does_not_hold_is_seen_in_the_pass() -> None:
