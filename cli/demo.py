@@ -12,7 +12,7 @@ import rich_click as click
 
 from .options import NAMES, Count, device_option, example, listed, memory_option, progress
 from .outputs import echo_text
-from .paths import Folder, Input, Results
+from .paths import Folder, Input, ResultFiles
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))
@@ -32,7 +32,7 @@ from .paths import Folder, Input, Results
 @click.option("--contexts", type=Count(), metavar="N", help="Measure only the first N contexts.")
 @click.option("--adaptive", is_flag=True,
               help="Also evaluate seed 0 by dynamic evaluation, as slow as training, and a cache.")  # fmt: skip
-@click.option("--reports", type=Results(Path), metavar="DIR",
+@click.option("--reports", type=ResultFiles(Path), metavar="DIR",
               help="Only print the table of reports in DIR.")  # fmt: skip
 @memory_option
 @device_option

@@ -116,7 +116,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
             name = file_name(preset, config.seed)
             progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
             done = fit(config, out / "runs" / name, device=device, progress=progress)
-            measure(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
+            write_report(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
             files.append(reports / f"{name}.json")
             if not config.seed:
                 saved = load_spectrum(reports / f"{name}.npz")
@@ -132,7 +132,7 @@ def _saved_models(out: Path, configurations: Sequence[tuple[Preset, RunConfig]])
     return f"{trained} of {len(names)} models are trained and kept in {out / 'runs'}, and the same command continues"
 
 
-def measure(
+def write_report(
     stem: Path, name: str, seed: int, done: FitResult, study: Study, *, device: str = "cpu", progress: Progress = SILENT
 ) -> None:
     """Write the report of a run and of its preset's ``name`` to ``stem.json``, and its spectrum to ``stem.npz``.

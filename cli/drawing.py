@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import shorten, wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from .options import FIGURES, Count, completing, example, memory_option, progress, style_option
 from .outputs import echo
-from .paths import Figure, Output, Results
+from .paths import Figure, Output, ResultFiles
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def is_spectrum(name: str) -> bool:
 @click.option("--log", is_flag=True, help="Draw only the singular values against their index, on logarithmic axes.")
 @style_option
 @memory_option
-def spectrum(
-    sources: dict[str, Source | Path], device: str, out: Path, part: str, log: bool, style: str, max_memory: int | None
-) -> None:
+def spectrum(sources: dict[str, Source | Path], out: Path, part: str, log: bool, style: str, **how: Any) -> None:
     """Draw singular values: their cumulative distribution (Yang et al. 2018, figure 1) beside a log-log plot.
 
     The log-log plot shows each value, over the largest, against its index, with the tolerance that a rank is counted at
@@ -57,12 +55,12 @@ def spectrum(
 
     from softmax_bottleneck.results.plotting.spectra import save_spectra
 
-    curves = [_curves(source, label, max_memory, device) for label, source in sources.items()]
+    curves = [_curves(source, label, how) for label, source in sources.items()]
     save_spectra(pd.concat(curves), out, part=part, log=log, style=style)
     echo(out, out.with_suffix(".csv"))
 
 
-def _curves(source: Source | Path, name: str, max_memory: int | None, device: str) -> pd.DataFrame:
+def _curves(source: Source | Path, name: str, how: dict[str, Any]) -> pd.DataFrame:
     """Return the rows of one source, or of one saved spectrum."""
     from softmax_bottleneck.measure import rank
     from softmax_bottleneck.spectrum import load_spectrum
@@ -70,7 +68,7 @@ def _curves(source: Source | Path, name: str, max_memory: int | None, device: st
     if isinstance(source, Path):
         saved = load_spectrum(source)
         return saved.spectrum.curves(name, saved.limits)
-    report = rank(source, max_memory=max_memory, device=device, progress=progress())
+    report = rank(source, progress=progress(), **how)
     return report.spectrum.curves(name, report.limits)
 
 
@@ -100,13 +98,7 @@ def is_saved(name: str) -> bool:
 )
 @memory_option
 def report(
-    sources: dict[str, Source | Path],
-    device: str,
-    out: Path,
-    pairs: int,
-    examples: int,
-    reference: str | None,
-    max_memory: int | None,
+    sources: dict[str, Source | Path], out: Path, pairs: int, examples: int, reference: str | None, **how: Any
 ) -> None:
     """Write one self-contained, interactive HTML page about several models.
 
@@ -133,9 +125,8 @@ def report(
             pairs=pairs,
             examples=examples,
             reference=labels[0] if labels else None,
-            max_memory=max_memory,
-            device=device,
             progress=progress(),
+            **how,
         )
     write_page(contents, out)
     echo(out)
@@ -146,7 +137,7 @@ def report(
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))
 @click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=completing(FIGURES))
 @click.option("--all", "every", is_flag=True, help="Write every figure and table.")
-@click.option("--results", "folder", default="demo/reports", type=Results(Path), metavar="DIR",
+@click.option("--results", "folder", default="demo/reports", type=ResultFiles(Path), metavar="DIR",
               help="Folder of saved results, with one subfolder for each family of presets.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the figures and tables.")
 @click.option("--format", "formats", multiple=True, type=click.Choice(["png", "pdf", "svg", "md", "tex", "csv"]),

@@ -48,7 +48,7 @@ class Text(Input):
         return texts(str(name))
 
 
-class Results(Input):
+class ResultFiles(Input):
     """A folder of saved results that a command reads."""
 
     def files(self, name: str | Path) -> Iterator[Path]:

@@ -16,7 +16,7 @@ from .outputs import emit
 from .paths import Folder
 
 if TYPE_CHECKING:
-    from softmax_bottleneck.synthetic import Cell, Result
+    from softmax_bottleneck.synthetic import Cell, CellResult
 
 
 @click.command("synthetic", epilog=example("bottleneck synthetic --vocab 20 --dim 2,5 --models mos --contexts 50"))
@@ -71,7 +71,7 @@ def _cells(preset_name: str | None, *, cycles: int, **parts: Any) -> list[Cell]:
 
 def _fit(
     cells: list[Cell], out: Path, *, device: str, max_memory: int, processes: int | None, **_: Any
-) -> tuple[Result, str]:
+) -> tuple[CellResult, str]:
     from softmax_bottleneck.core.devices import resolve_device
     from softmax_bottleneck.figures.lms_synthetic import save_figures
     from softmax_bottleneck.synthetic import run_grid, table
@@ -87,7 +87,7 @@ def _fit(
 
 def _submit(
     cells: list[Cell], out: Path, *, device: str, max_memory: int, slurm: Sequence[str], **_: Any
-) -> tuple[Result, str]:
+) -> tuple[CellResult, str]:
     from softmax_bottleneck.synthetic import submit
 
     how: dict[str, Any] = {"device": device, "max_memory": max_memory, "parameters": _parameters(slurm)}
@@ -95,7 +95,7 @@ def _submit(
     return {"jobs": jobs}, f"{len(jobs)} jobs submitted; when they are done, the same command prints the table"
 
 
-def _list(cells: list[Cell], out: Path, *, max_memory: int, **_: Any) -> tuple[Result, str]:
+def _list(cells: list[Cell], out: Path, *, max_memory: int, **_: Any) -> tuple[CellResult, str]:
     from softmax_bottleneck.synthetic.grid import finished
     from softmax_bottleneck.synthetic.grid import memory as memory_of
 

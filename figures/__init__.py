@@ -19,8 +19,8 @@ from . import (  # noqa: F401 — each registers its figures and tables
     studies,
     training_course,
 )
-from .base import ENTRIES, Entry, Figure, Table, figure, table
-from .results import Results, read
+from .base import ENTRIES, Entry, Figure, TableEntry, figure, table
+from .results import SavedResults, read
 
 REGISTRY: dict[str, Entry] = {
     name: ENTRIES[name]
@@ -42,4 +42,4 @@ def find(name: str) -> Entry:
     return look_up("figure", name, REGISTRY)
 
 
-__all__ = ["REGISTRY", "Entry", "Figure", "Results", "Table", "figure", "find", "read", "table"]
+__all__ = ["REGISTRY", "Entry", "Figure", "SavedResults", "TableEntry", "figure", "find", "read", "table"]

@@ -22,15 +22,15 @@ from softmax_bottleneck.results.plotting.style import FORMATS as PICTURES
 from softmax_bottleneck.results.plotting.style import Style
 from softmax_bottleneck.results.tables import csv_text, escape_markdown, float_environment
 
-from .results import Results
+from .results import SavedResults
 
 COLUMNS = ["row", "column", "kind", "text", "value", "spread", "low", "high", "seeds", "source"]
-"""Columns of a table's data; see `Table`."""
+"""Columns of a table's data; see `TableEntry`."""
 CORPORA = {"demo": "Python's documentation", "ptb": "Penn Treebank", "wt2": "WikiText-2"}
 """Corpora by the first part of a family's name."""
-Compute = Callable[[Results], pd.DataFrame]
+Compute = Callable[[SavedResults], pd.DataFrame]
 Draw = Callable[[Axes, pd.DataFrame], None]
-Cells = Callable[[Results], Iterable[dict[str, Any]]]
+Cells = Callable[[SavedResults], Iterable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Figure(Entry):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Table(Entry):
+class TableEntry(Entry):
     """A table, laid out by `rows`.
 
     The result of `compute` has the columns ``row``, ``column``, ``kind`` (``""`` for labels, ``"published"`` or
@@ -177,9 +177,9 @@ def table(name: str, **settings: Any) -> Callable[[Cells], Cells]:
     return register
 
 
-def table_of(cells: Cells, **settings: Any) -> Table:
+def table_of(cells: Cells, **settings: Any) -> TableEntry:
     """Return a table of the cells that a function yields."""
-    return Table(compute=lambda results: pd.DataFrame([*cells(results)], columns=COLUMNS), **settings)
+    return TableEntry(compute=lambda results: pd.DataFrame([*cells(results)], columns=COLUMNS), **settings)
 
 
 def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:

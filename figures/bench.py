@@ -8,7 +8,7 @@ from typing import Any
 from softmax_bottleneck.results.plotting import HEADS
 
 from .base import cell, table
-from .results import Results
+from .results import SavedResults
 
 SHOWN = (
     "mos K=15", "mos K=10", "softmax", "sigsoftmax", "gss", "lms-plif", "moc", "mos-plif", "softmax M=100,000",
@@ -18,7 +18,7 @@ SHOWN = (
 
 
 @table("bench-heads", needs="bottleneck bench heads --json FILE", first="training step")
-def heads(results: Results) -> Iterator[dict[str, Any]]:
+def heads(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Seconds and memory of a training step of the output layers, forward and backward in float32, beside the plain
     formulation, and the share of the rate that the matrix products have alone (bottleneck bench heads).
     """
@@ -36,7 +36,7 @@ def heads(results: Results) -> Iterator[dict[str, Any]]:
 
 
 @table("bench-training", needs="bottleneck bench training --json FILE", first="training step")
-def training(results: Results) -> Iterator[dict[str, Any]]:
+def training(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Seconds and memory of a whole training step of the papers' models in float32, beside one of plain torch
     (bottleneck bench training).
     """

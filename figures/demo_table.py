@@ -11,8 +11,9 @@ from softmax_bottleneck.core.json_file import read_json
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import REGISTRY
 from softmax_bottleneck.results.base import by_numbers
-from softmax_bottleneck.results.saved import DemoReport
 from softmax_bottleneck.results.tables import mean_text, rank_text, terminal
+
+from .schemas import DemoReport
 
 Report = Mapping[str, Any]
 REMEDY = "name a folder of the demo's reports"

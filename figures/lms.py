@@ -18,7 +18,7 @@ from softmax_bottleneck.results.plotting.looks import PALETTE
 from softmax_bottleneck.results.published import tables
 
 from .base import by_model, cell, family_panels, figure, stacked, table
-from .results import KINDS, Results
+from .results import KINDS, SavedResults
 
 PIECES, INTERVAL, SEED = 8, 4.0, 3
 """The function of figure 1."""
@@ -29,7 +29,7 @@ ALL_PIECES = 100_000
 FUNCTION = "a report of a PLIF head with its function: bottleneck demo"
 
 
-def random_function(results: Results) -> pd.DataFrame:
+def random_function(results: SavedResults) -> pd.DataFrame:
     """Return ``x``, ``f`` and whether x is a ``knot``; the outermost points lie outside the interval."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -52,7 +52,7 @@ def plif(ax: Axes, data: pd.DataFrame) -> None:
     ax.set(xlabel="logit $x$", ylabel="$f(x)$")
 
 
-def learned_functions(results: Results) -> pd.DataFrame:
+def learned_functions(results: SavedResults) -> pd.DataFrame:
     """Return ``family``, ``model``, ``x`` and ``f`` of the functions in the reports, seed 0."""
     return stacked(
         pd.DataFrame(
@@ -74,7 +74,7 @@ def learned_plif(ax: Axes, data: pd.DataFrame) -> None:
     ax.set(xlabel="logit $x$", ylabel="$f(x) - x$")
 
 
-def concentrations(results: Results) -> pd.DataFrame:
+def concentrations(results: SavedResults) -> pd.DataFrame:
     """Return ``vocab``, ``alpha``, ``rank`` and quantiles of the probability, ``low``, ``median``, ``high``."""
     return stacked(
         pd.DataFrame(
@@ -104,7 +104,7 @@ def dirichlet_draws(ax: Axes, data: pd.DataFrame) -> None:
 
 
 @table("lms-table-2", lacks=lambda data: [] if data["row"].str.endswith("measured").any() else [FUNCTION])
-def slopes(results: Results) -> Iterator[dict[str, Any]]:
+def slopes(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Slopes of PLIF: published, after training on WikiText-2 (Ganea et al. 2019, table 2); expected before training,
     softplus of normal numbers with mean log(e − 1) ≈ 0.54 and standard deviation 1 (min and max: medians for 100,000
     slopes); and measured after training. The published slopes agree with those expected before training.

@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.results.plotting import Look, draw_means
 from softmax_bottleneck.results.plotting.looks import PALETTE
 from softmax_bottleneck.results.plotting.style import FORMATS, STYLES
-from softmax_bottleneck.synthetic import Result
+from softmax_bottleneck.synthetic import CellResult
 from softmax_bottleneck.synthetic.summary import fits
 
 from .base import ENTRIES, Figure, by_model, figure, stacked
-from .results import Results
+from .results import SavedResults
 
 LABELS = {"mode_match": "matching modes, %", "kl": "KL($P^*$ ‖ $Q$), nats"}
 ABOUT = {"mode_match": "Contexts whose modes match", "kl": "Mean KL divergence of the fit from the truth"}
@@ -52,7 +52,7 @@ def dirichlet_figure(metric: str, alpha: float, *, number: int | None = None) ->
     )
 
 
-def _fits(results: Results) -> list[Result]:
+def _fits(results: SavedResults) -> list[CellResult]:
     return [fit for saved in results.of("cells") for fit in saved.content["cells"]]
 
 
@@ -73,7 +73,7 @@ def _heading(data: pd.DataFrame) -> str:
     return f"Dirichlet α = {data['alpha'].iloc[0]:g}, N contexts, {seeds} seed{'s' if seeds > 1 else ''}"
 
 
-def tidy(cells: Iterable[Result], metric: str) -> pd.DataFrame:
+def tidy(cells: Iterable[CellResult], metric: str) -> pd.DataFrame:
     """Return one row a fit, whose metric is NaN if the fit diverged; see `dirichlet_figure`."""
     data = fits([*{tuple(cell[key] for key in KEYS): cell for cell in cells}.values()])
     ended = ~data["diverged"].astype(bool)
@@ -125,7 +125,7 @@ def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
         ax.plot(reached.index, reached, "x", color="0.6", markersize=size, zorder=5, label=f"{look.label}, attainable")
 
 
-def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
+def save_figures(results: Sequence[CellResult], folder: Path) -> list[Path]:
     """Write the two figures of every α as PNG, PDF and SVG, with their numbers as CSV; return the paths.
 
     One model at one D cannot be compared, and only its numbers are written.
@@ -143,7 +143,7 @@ def save_figures(results: Sequence[Result], folder: Path) -> list[Path]:
     return paths
 
 
-def attainable_ratios(results: Results) -> pd.DataFrame:
+def attainable_ratios(results: SavedResults) -> pd.DataFrame:
     """Return ``vocab``, ``alpha``, ``dim``, ``seed`` and ``excess``."""
     cells = _fits(results)
     alphas = sorted({cell["alpha"] for cell in cells})

@@ -19,7 +19,7 @@ from softmax_bottleneck.training import PRESETS
 
 from .base import ENTRIES, cell, figure, table
 from .published_tables import CORPORA, DATA, unmeasured
-from .results import Results
+from .results import SavedResults
 
 LABELS = {"rank": "rank", "perplexity": "perplexity, %"}
 PUBLISHED = "0.45"
@@ -32,8 +32,8 @@ PTB_AND_WT2 = {"ptb": "ptb-mos", "wikitext-2": "wt2-mos"}
 """Preset of each column of tables 8 and 9."""
 
 
-def by_components(results: Results) -> pd.DataFrame:
-    """Return the numbers of table 7, measured ranks with their intervals; see `Table`."""
+def by_components(results: SavedResults) -> pd.DataFrame:
+    """Return the numbers of table 7, measured ranks with their intervals; see `TableEntry`."""
     data = ENTRIES["mos-table-7"].compute(results)
     for place, row in data[(data["kind"] == "measured") & (data["column"] == "rank")].iterrows():
         if ranks := results.ranks(row["source"], part="rank"):
@@ -104,7 +104,7 @@ def _of_preset(preset: str, row: str) -> Any:
 
 
 @table("mos-table-8", first="setting")
-def table_8(results: Results) -> Iterator[dict[str, Any]]:
+def table_8(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Settings of MoS on Penn Treebank (PTB) and WikiText-2 (WT2; Yang et al. 2018, table 8), and those of the presets
     ptb-mos and wt2-mos, which are those of the authors' published code. In the two rows of embedding and hidden-state
     dropout the printed table has PTB's values under WT2, and WT2's under PTB.
@@ -113,7 +113,7 @@ def table_8(results: Results) -> Iterator[dict[str, Any]]:
 
 
 @table("mos-table-9", first="setting")
-def table_9(results: Results) -> Iterator[dict[str, Any]]:
+def table_9(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Settings of the dynamic evaluation of MoS (Yang et al. 2018, table 9), and those of 'bottleneck eval --dynamic':
     η is the learning rate, λ the decay. The batch size is that of the gradient statistics.
     """
@@ -124,7 +124,7 @@ def table_9(results: Results) -> Iterator[dict[str, Any]]:
 
 
 @table("mos-table-10", first="setting")
-def table_10(results: Results) -> Iterator[dict[str, Any]]:
+def table_10(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Settings of Softmax and MoS on the 1B Word data set (Yang et al. 2018, table 10), and those of the presets
     1b-softmax and 1b-mos7.
     """
@@ -137,7 +137,7 @@ COMPARE = "bottleneck compare MOS MOC --json FILE"
 
 @table("mos-table-14", first="case",
        lacks=lambda data: [] if data["row"].str.endswith("measured").any() else [COMPARE])  # fmt: skip
-def table_14(results: Results) -> Iterator[dict[str, Any]]:
+def table_14(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Next tokens that MoS predicts better than MoC, with the five likeliest tokens of both: published, on Penn
     Treebank (Yang et al. 2018, table 14), and measured by 'bottleneck compare', largest margins first.
     """

@@ -14,8 +14,8 @@ from softmax_bottleneck.results.plotting import find_style, markdown
 from softmax_bottleneck.results.tables import escape_markdown
 
 from . import REGISTRY, find
-from .base import Entry, Figure, Table
-from .results import Results
+from .base import TableEntry
+from .results import SavedResults
 
 FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
 BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -36,7 +36,7 @@ class Drawn:
 
 def draw(
     names: Sequence[str],
-    results: Results,
+    results: SavedResults,
     out: Path,
     *,
     formats: Sequence[str] = FORMATS,
@@ -62,24 +62,24 @@ def draw(
     return Drawn(tuple(files), tuple(missing))
 
 
-def table_text(name: str, results: Results) -> str:
+def table_text(name: str, results: SavedResults) -> str:
     """Return one table as Markdown; `ConfigurationError` for the name of another thing."""
     entry = find(name)
-    if not isinstance(entry, Table):
+    if not isinstance(entry, TableEntry):
         raise ConfigurationError(f"{name} is a figure, not a table; the tables are {', '.join(_tables())}")
     return markdown(*entry.rows(entry.compute(results)))
 
 
 def _tables() -> list[str]:
-    return [name for name, entry in REGISTRY.items() if isinstance(entry, Table)]
+    return [name for name, entry in REGISTRY.items() if isinstance(entry, TableEntry)]
 
 
-def with_tables(text: str, results: Results) -> str:
+def with_tables(text: str, results: SavedResults) -> str:
     """Return a Markdown text with every table after ``<!-- table NAME -->`` replaced."""
     return BLOCK.sub(lambda match: f"{match[1]}\n{table_text(match[2], results)}\n\n{match[3]}", text)
 
 
-def update_tables(file: Path, results: Results) -> None:
+def update_tables(file: Path, results: SavedResults) -> None:
     """Replace the tables in a Markdown file; `ConfigurationError` if it holds none."""
     text = Text.read(file, remedy="give a Markdown file").decoded()
     if not BLOCK.search(text):
@@ -87,26 +87,26 @@ def update_tables(file: Path, results: Results) -> None:
     write_bytes(file, with_tables(text, results).encode())
 
 
-def write_gallery(page: Path, results: Results) -> Drawn:
+def write_gallery(page: Path, results: SavedResults) -> Drawn:
     """Write a Markdown page ``NAME.md`` of all figures and tables, whose pictures go to the folder NAME beside it."""
     folder, style = make_folder(page.with_suffix("")), find_style("screen")
     parts: list[str] = []
     files: list[Path] = []
     gaps: list[tuple[str, str]] = []
-    shown: dict[type[Entry], list[str]] = {Figure: [], Table: []}
+    shown: dict[str, list[str]] = {"Figures": [], "Tables": []}
     for name, entry in REGISTRY.items():
         data = entry.compute(results)
         gaps += [(name, text) for text in entry.missing(data)]
         if not len(data):
             continue
-        shown[type(entry)].append(f"[{name}](#{name})")
-        if isinstance(entry, Table):
+        shown["Tables" if isinstance(entry, TableEntry) else "Figures"].append(f"[{name}](#{name})")
+        if isinstance(entry, TableEntry):
             content = markdown(*entry.rows(data))
         else:
             files += entry.save(data, folder / name, formats=("png",), style=style)
             content = f"![{name}]({folder.name}/{name}.png)"
         parts += [f"## {name}", content, escape_markdown(entry.caption(data))]
-    contents = [f"{kind.__name__}s: {', '.join(links)}." for kind, links in shown.items()]
+    contents = [f"{kind}: {', '.join(links)}." for kind, links in shown.items()]
     parts = ["# Every figure and table", INTRODUCTION, *contents, *parts]
     parts += ["## Not measured yet", "\n".join(f"* {name}: {escape_markdown(text)}" for name, text in gaps)]
     write_bytes(page, ("\n\n".join(parts) + "\n").encode())

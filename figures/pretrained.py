@@ -13,7 +13,7 @@ from softmax_bottleneck.results.tables import interval_text
 from softmax_bottleneck.spectrum import EPS, Limits
 
 from .base import cell, figure, stacked, table
-from .results import Results
+from .results import SavedResults
 
 KEYS = {
     "SmolLM2, WikiText-2": "smollm2/wikitext-2",
@@ -32,7 +32,7 @@ NEEDS = "'bottleneck rank smollm2 --json FILE' and the other commands of docs/pr
 
 
 @table("smollm2", needs=NEEDS, first="measured")
-def smollm2(results: Results) -> Iterator[dict[str, Any]]:
+def smollm2(results: SavedResults) -> Iterator[dict[str, Any]]:
     """SmolLM2-135M-Instruct (d = 576, M = 49,152) on 8,192 contexts of two texts, and a model of its shape with random
     weights. The hidden size is estimated from 1,024 rows of log-probabilities alone; the exponent is that of the
     extended logit matrix of 100 histories and 20 futures, with the interval of its regression line.
@@ -76,7 +76,7 @@ def _numbers(contents: Mapping[str, Any], of_outputs: list[Any], extended: list[
         yield "tokens: never the argmax, undecided", f"{len(report['unargmaxable']):,}, {len(report['unknown']):,}"
 
 
-def curves(results: Results) -> pd.DataFrame:
+def curves(results: SavedResults) -> pd.DataFrame:
     """Return the raw rows of `Spectrum.curves`, with NumPy's tolerance over σ_1 and the rank that it counts."""
     frames = []
     for model, key in CURVES.items():

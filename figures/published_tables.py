@@ -16,14 +16,14 @@ from matplotlib.axes import Axes
 
 from softmax_bottleneck.corpora import catalogue
 from softmax_bottleneck.results.plotting import HEADS, head_of
-from softmax_bottleneck.results.published import SPLITS, Row, Table, expectation, grouped, tables
+from softmax_bottleneck.results.published import SPLITS, PublishedTable, Row, expectation, grouped, tables
 from softmax_bottleneck.results.tables import mean_text, rank_text
 from softmax_bottleneck.training import PRESETS
 
 from . import base
 from .base import COLUMNS, ENTRIES, cell, figure, mean_and_spread, table, table_of
 from .demo_table import cells
-from .results import Results
+from .results import SavedResults
 
 DATA = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
 PUBLISHED: dict[str, dict[str, Any]] = DATA["tables"]
@@ -40,8 +40,8 @@ PANELS = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
 HEADS_BY_NAME = {look.label: head for head, look in HEADS.items()} | {"Generalized Sigsoftmax": "gss"}
 
 
-def _compute(paper: str, number: str, small: Sequence[str], results: Results) -> pd.DataFrame:
-    """Return the published numbers and the measured ones; see `base.Table`."""
+def _compute(paper: str, number: str, small: Sequence[str], results: SavedResults) -> pd.DataFrame:
+    """Return the published numbers and the measured ones; see `base.TableEntry`."""
     parts = [part for each in number.split(" and ") for part in tables(paper, each)]
     cells = [one for part in parts for one in _part(results, part, small, several=len(parts) > 1)]
     return pd.DataFrame(cells, columns=COLUMNS).astype({"seeds": "Int64"})
@@ -56,7 +56,9 @@ def unmeasured(data: pd.DataFrame) -> list[str]:
     return [f"nothing measured of {', '.join(keys)}"] if keys else []
 
 
-def _part(results: Results, part: Table, small: Sequence[str], *, several: bool) -> Iterator[dict[str, Any]]:
+def _part(
+    results: SavedResults, part: PublishedTable, small: Sequence[str], *, several: bool
+) -> Iterator[dict[str, Any]]:
     end = f", {CORPORA[part.corpus]}" if several else ""
     matrix = part.metric in ("rank", "pairwise KL")
     own = [_small(family, model, contexts=matrix) for family in small for model in results.models(family)]
@@ -71,7 +73,7 @@ def _part(results: Results, part: Table, small: Sequence[str], *, several: bool)
                 yield cell(row.name, heading, "measured", "", source="")
 
 
-def _measured(results: Results, part: Table, row: Row, column: str, heading: str) -> dict[str, Any]:
+def _measured(results: SavedResults, part: PublishedTable, row: Row, column: str, heading: str) -> dict[str, Any]:
     metric, split = (part.metric, column) if column in SPLITS else (column, part.split)
     more: dict[str, Any] = {}
     if metric == "rank":
@@ -102,7 +104,7 @@ def _number(text: str) -> float | None:
     return float(match[1]) * (1e6 if match[2] else 1) if match else None
 
 
-def _training_times(results: Results) -> pd.DataFrame:
+def _training_times(results: SavedResults) -> pd.DataFrame:
     """Return the published ratios of table 13 and those of the benchmark of training steps."""
     data = _compute("mos", "13", (), results)
     cases = [*chain.from_iterable(saved.content["cases"].items() for saved in results.of("bench"))]
@@ -118,7 +120,7 @@ def _training_times(results: Results) -> pd.DataFrame:
 for _name, _settings in PUBLISHED.items():
     _numbers = partial(_compute, _settings["paper"], _settings["number"], _settings.get("small", ()))
     _fields = {key: value for key, value in _settings.items() if key not in ("paper", "number", "small")}
-    ENTRIES[_name] = base.Table(compute=_numbers, lacks=unmeasured, **_fields)
+    ENTRIES[_name] = base.TableEntry(compute=_numbers, lacks=unmeasured, **_fields)
 ENTRIES["mos-table-13"] = replace(
     ENTRIES["mos-table-13"],
     compute=_training_times,
@@ -126,7 +128,7 @@ ENTRIES["mos-table-13"] = replace(
 )
 
 
-def rank_and_perplexity(results: Results) -> pd.DataFrame:
+def rank_and_perplexity(results: SavedResults) -> pd.DataFrame:
     """Return ``panel`` (the corpus), ``trigger``, ``head``, ``rank`` and ``perplexity``."""
     parts = []
     for trigger, name in TRIGGERS.items():
@@ -176,7 +178,7 @@ NGRAMS = {row.result: row.result.rpartition("/")[2] + ":ptb" for row in tables("
 """SOURCE of each n-gram model, by the place of its measurement."""
 
 
-def family_cells(family: str, results: Results) -> Iterator[dict[str, Any]]:
+def family_cells(family: str, results: SavedResults) -> Iterator[dict[str, Any]]:
     """Yield perplexities, ranks and divergences of the reports of one family; see `demo_table.cells`."""
     if reports := results.reports(family):
         (_, *header), rows = cells(reports)
@@ -197,7 +199,7 @@ def _unmeasured(data: pd.DataFrame) -> list[str]:
 
 
 @table("presets", first="preset", lacks=_unmeasured)
-def presets(results: Results) -> Iterator[dict[str, Any]]:
+def presets(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Presets of the papers' models, and n-gram models as SOURCES: perplexities unless said otherwise, published and
     measured with this code.
     """
@@ -210,7 +212,7 @@ def presets(results: Results) -> Iterator[dict[str, Any]]:
         yield from _row(results, source, key, None)
 
 
-def _row(results: Results, name: str, key: str, parameters: int | None) -> Iterator[dict[str, Any]]:
+def _row(results: SavedResults, name: str, key: str, parameters: int | None) -> Iterator[dict[str, Any]]:
     size = "" if parameters is None else f"{parameters / 1e6:.2f}M"
     yield cell(name, "parameters", "", size, value=parameters)
     yield cell(name, "published", "", expectation(key))

@@ -18,8 +18,9 @@ from typing import Any
 from softmax_bottleneck.core.json_file import check_schema, explain_read_errors, read_json
 from softmax_bottleneck.errors import ConfigurationError, Parameter
 from softmax_bottleneck.results.base import by_numbers, short_names
-from softmax_bottleneck.results.saved import SCHEMAS
 from softmax_bottleneck.spectrum import Spectrum, load_spectrum
+
+from .schemas import SCHEMAS
 
 Content = Mapping[str, Any]
 
@@ -92,7 +93,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Results:
+class SavedResults:
     """All results of one folder, from `read`."""
 
     folder: Path
@@ -171,7 +172,7 @@ def _variation(key: str, how: str) -> str:
     return f"{family}-{how.lower()}/{name}"
 
 
-def read(folder: Path) -> Results:
+def read(folder: Path) -> SavedResults:
     """Return the results under a folder.
 
     Raises:
@@ -188,7 +189,7 @@ def read(folder: Path) -> Results:
         commands = ", ".join(f"'{command}'" for _, command in KINDS.values())
         raise ConfigurationError(f"{folder} holds no results; {commands} write them")
     _refuse_contradictions(saved)
-    return Results(folder, tuple(sorted(saved, key=_order)), tuple(unknown))
+    return SavedResults(folder, tuple(sorted(saved, key=_order)), tuple(unknown))
 
 
 def read_file(path: Path, folder: Path) -> list[Saved]:

@@ -16,7 +16,7 @@ from softmax_bottleneck.spectrum.measures import effective_rank
 from softmax_bottleneck.spectrum.rules import MARGIN
 
 from .base import by_model, family_panels, figure, stacked
-from .results import SPECTRUM, Results
+from .results import SPECTRUM, SavedResults
 
 NEEDS = f"spectra with their reports, of the demo or of 'bottleneck demo --family NAME' (or {SPECTRUM}, rank --json)"
 ELSEWHERE = ("smollm2", "frozen-body/spectra")
@@ -43,7 +43,7 @@ class Measured(NamedTuple):
         return pd.DataFrame({"family": self.family, "model": self.model, **columns})
 
 
-def measured(results: Results) -> Iterator[Measured]:
+def measured(results: SavedResults) -> Iterator[Measured]:
     """Yield every saved spectrum that has a report beside it, in the order of the reports."""
     for saved in (*results.of("report"), *results.of("rank")):
         if saved.seed == 0 and saved.key in results.spectra and saved.family not in ELSEWHERE:
@@ -53,7 +53,7 @@ def measured(results: Results) -> Iterator[Measured]:
             yield Measured(saved.family, saved.model, results.spectra[saved.key], Limits(*tolerances, *bounds))
 
 
-def cdf_data(results: Results) -> pd.DataFrame:
+def cdf_data(results: SavedResults) -> pd.DataFrame:
     """Return ``family``, ``model``, ``normalized``, ``percent`` and ``resolved``; see `Spectrum.curves`."""
 
     def curves(key: str, spectrum: Spectrum) -> pd.DataFrame:
@@ -75,7 +75,7 @@ def cdf(ax: Axes, data: pd.DataFrame) -> None:
     draw_cdf(ax, data)
 
 
-def scree_data(results: Results) -> pd.DataFrame:
+def scree_data(results: SavedResults) -> pd.DataFrame:
     """Return the raw rows of `Spectrum.curves`, with the ``family``."""
     return stacked(each.curves().query("part == 'raw'") for each in measured(results))
 
@@ -90,7 +90,7 @@ def scree(ax: Axes, data: pd.DataFrame) -> None:
     draw_scree(ax, data)
 
 
-def ranks_by_tolerance(results: Results) -> pd.DataFrame:
+def ranks_by_tolerance(results: SavedResults) -> pd.DataFrame:
     """Return ``family``, ``model``, ``factor`` (of Press's tolerance) and ``rank`` where it is resolved.
 
     ``unresolved`` says whether the method does not reach the smallest factors.
@@ -120,7 +120,7 @@ def rank_by_tolerance(ax: Axes, data: pd.DataFrame) -> None:
     ax.set(xscale="log", yscale="log", xlabel="tolerance, multiples of Press's", ylabel="rank")
 
 
-def effective_ranks_data(results: Results) -> pd.DataFrame:
+def effective_ranks_data(results: SavedResults) -> pd.DataFrame:
     """Return ``family``, ``model``, ``epsilon`` and ``rank`` where it is resolved."""
 
     def ranks(each: Measured) -> pd.DataFrame:
@@ -144,7 +144,7 @@ def effective_ranks(ax: Axes, data: pd.DataFrame) -> None:
     ax.set(xscale="log", yscale="log", xlabel="share ε of the energy that is left out", ylabel="ε-effective rank")
 
 
-def row_centring_data(results: Results) -> pd.DataFrame:
+def row_centring_data(results: SavedResults) -> pd.DataFrame:
     """Return the resolved rows of `Spectrum.curves` of one model: of the first family, that with most of them.
 
     ``tolerance`` is not over σ_1.

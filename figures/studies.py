@@ -14,7 +14,7 @@ from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.tables import interval_text, mean_text
 
 from .base import cell, figure, mean_and_spread, table
-from .results import Results
+from .results import SavedResults
 
 TRANSFORMERS = {
     "softmax": "Softmax",
@@ -45,14 +45,14 @@ NEEDS = "python notebooks/studies/transformer.py --out DIR"
 FROZEN_NEEDS = "python notebooks/studies/frozen_body.py --out DIR"
 
 
-def _runs(results: Results, kind: str, labels: Mapping[str, str]) -> pd.DataFrame:
+def _runs(results: SavedResults, kind: str, labels: Mapping[str, str]) -> pd.DataFrame:
     """Return the runs of a study, one a row: the values of its files, and the ``order`` of the heads."""
     contents = [saved.content for saved in results.of(kind) if saved.content["head"] in labels]
     data = pd.DataFrame([{**dict.fromkeys(LATER), **content} for content in contents])
     return data.assign(order=data["head"].map([*labels].index)) if len(data) else data
 
 
-def _transformers(results: Results) -> pd.DataFrame:
+def _transformers(results: SavedResults) -> pd.DataFrame:
     """Return the runs of the small transformers, with ``panel`` and ``value``, the bits per byte."""
     data = _runs(results, "transformer", TRANSFORMERS)
     if not len(data):
@@ -62,7 +62,7 @@ def _transformers(results: Results) -> pd.DataFrame:
     return data.sort_values(["vocab", "size", "order", "regime", "seed"], ignore_index=True)
 
 
-def _frozen(results: Results) -> pd.DataFrame:
+def _frozen(results: SavedResults) -> pd.DataFrame:
     """Return each run on the frozen body twice, with its head's best learning rate.
 
     ``value`` is the loss in nats after ``timed_steps``: all of them, and those in the Softmax's time, interpolated in
@@ -104,7 +104,7 @@ def _ranks(rows: pd.DataFrame) -> dict[str, tuple[list[float], str]]:
 
 
 @table("transformer-study", needs=NEEDS, first="output layer")
-def transformer_study(results: Results) -> Iterator[dict[str, Any]]:
+def transformer_study(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Transformers of six layers and of width d, with M byte-pair tokens, on WikiText-2: bits per byte of the first
     50,000 bytes of the test text after equal steps, and after the processor time of the tied Softmax with the steps
     that it allows; numerical rank, 10⁻³-effective rank and the share of the gradient that the output layer passes on,
@@ -127,7 +127,7 @@ def transformer_study(results: Results) -> Iterator[dict[str, Any]]:
 
 
 @table("frozen-body", needs=FROZEN_NEEDS, first="output layer")
-def frozen_body(results: Results) -> Iterator[dict[str, Any]]:
+def frozen_body(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Output layers on the frozen body of SmolLM2, on WikiText-2: parameters beside W; the best of three learning
     rates; perplexity on the validation text before training, after equal steps and in the processor time of the
     Softmax, with the steps that it allows; numerical and 10⁻³-effective rank of 1,024 contexts after equal steps;
@@ -198,7 +198,7 @@ def _draw_differences(ax: Axes, data: pd.DataFrame, labels: Mapping[str, str], x
     ax.set(ylim=(-0.6, len(heads) - 0.4), xlabel=xlabel, ylabel="output layer")
 
 
-def learned(results: Results) -> pd.DataFrame:
+def learned(results: SavedResults) -> pd.DataFrame:
     """Return ``vocab``, ``size``, ``head``, ``symbols`` and ``share``, the loss over that of a uniform guess."""
     data = pd.DataFrame([case for saved in results.of("spam") for case in saved.content["cases"].values()])
     return data.assign(share=data["nats"] / data["chance"]).sort_values(["size", "vocab"]) if len(data) else data

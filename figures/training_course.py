@@ -12,7 +12,7 @@ from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.tables import rank_text
 
 from .base import by_model, cell, figure, table
-from .results import CHECKPOINT, Results, Saved
+from .results import CHECKPOINT, Saved, SavedResults
 
 NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
 DECADE = 10
@@ -24,7 +24,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 """Digits to exponents: the ε of an effective rank is a power of ten, ``1e-3``."""
 
 
-def course(results: Results) -> pd.DataFrame:
+def course(results: SavedResults) -> pd.DataFrame:
     """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low``, ``high`` and ``drawn``; seed 0.
 
     The family is that with most checkpoints, or the last one if none was kept.
@@ -76,7 +76,7 @@ def training_course(ax: Axes, data: pd.DataFrame) -> None:
 
 
 @table("training-course-table", needs=NEEDS)
-def training_course_table(results: Results) -> Iterator[dict[str, Any]]:
+def training_course_table(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Validation perplexity, ranks and ε-effective ranks of the log-probability matrix after each epoch whose
     checkpoint was measured; an indeterminate rank follows its interval for tolerances ten times larger and smaller.
     """
@@ -96,7 +96,7 @@ def training_course_table(results: Results) -> Iterator[dict[str, Any]]:
             yield cell(row, column, "", text, value=value, source=saved.key)
 
 
-def _perplexity(results: Results, saved: Saved) -> float | None:
+def _perplexity(results: SavedResults, saved: Saved) -> float | None:
     """Return the last validation perplexity of the checkpoint's epoch."""
     reports = [report for report in results.of("report", saved.key) if report.seed == saved.seed]
     rows = [row for report in reports for row in report.content.get("history", [])]

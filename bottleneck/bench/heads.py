@@ -18,7 +18,7 @@ from ..heads import Head
 from ..heads.lms_net import MonotonicNetwork
 from ..heads.plif import PLIF
 from ..heads.scores import Scores
-from .in_turn import RUNS, Cases, Goal, Rows, Work, in_turn, report
+from .in_turn import RUNS, Cases, Goal, Timings, Work, in_turn, report
 
 COMPONENTS = (5, 7, 10, 15)
 """K of table 13 of Yang et al. 2018, where training times are compared."""
@@ -75,7 +75,7 @@ def bench_heads(
         shrink: divides contexts and vocabulary.
         progress: where to report.
     """
-    rows: Rows = {}
+    rows: Timings = {}
     for group in _groups(only, device, shrink):
         measured = in_turn(group, device=device, runs=RUNS if shrink == 1 else 1, progress=progress)
         for row in measured.values():

@@ -31,7 +31,7 @@ Work = Callable[[], Mapping[str, Any]]
 """A function that runs a case and returns what is reported beside its time. It can be pickled."""
 Cases = Mapping[str, "partial[Work]"]
 """By name, functions that make a case's input and return its `Work`; their keyword arguments are reported."""
-Rows = dict[str, dict[str, Any]]
+Timings = dict[str, dict[str, Any]]
 """The measurements of cases by name."""
 
 
@@ -52,7 +52,7 @@ class Goal(NamedTuple):
     unit: float = 1.0
     """Divisor of the value or of the ratio."""
 
-    def measure(self, rows: Rows) -> float:
+    def measure(self, rows: Timings) -> float:
         """Return the value; NaN if it is unknown, a case was not measured, or is divided by 0."""
         if not {self.case, self.over or self.case} <= rows.keys() or rows[self.case][self.key] is None:
             return math.nan
@@ -60,7 +60,7 @@ class Goal(NamedTuple):
         return float(rows[self.case][self.key]) / other / self.unit if other else math.nan
 
 
-def report(rows: Rows, goals: Iterable[Goal] = (), *, device: str = "cpu", **about: Any) -> dict[str, Any]:
+def report(rows: Timings, goals: Iterable[Goal] = (), *, device: str = "cpu", **about: Any) -> dict[str, Any]:
     """Return the result of a benchmark, ready for JSON.
 
     Args:
@@ -92,7 +92,7 @@ def in_turn(
     warm_up: bool = True,
     imports: Sequence[str] = (),
     progress: Progress = SILENT,
-) -> Rows:
+) -> Timings:
     """Run all cases in turn, each in its own process; Linux only.
 
     Args:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import BottleneckError, ConfigurationError, ParallelError, first_line
 
-Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 SECONDS_TO_WAIT = 600
 """Longest time, in seconds, that a process waits for the numbers of another."""
@@ -106,7 +106,7 @@ class Processes:
             torch.distributed.recv(tensor, origin)
             yield tensor
 
-    def in_first(self, work: Callable[[], Result]) -> Result:
+    def in_first(self, work: Callable[[], Value]) -> Value:
         """Call ``work`` in the first process; return its result, or raise its error, in all of them.
 
         The others wait up to `HOURS_IN_FIRST`.
@@ -122,7 +122,7 @@ class Processes:
         torch.distributed.broadcast_object_list(outcome, src=0, group=self.patient_group)
         if outcome[1] is not None:
             raise outcome[1]
-        result: Result = outcome[0]
+        result: Value = outcome[0]
         return result
 
 

@@ -20,7 +20,7 @@ from ..core.full_precision import evaluating, full_precision
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError, OutputError, Parameter, TrainingError
 from ..language_models.model import LanguageModel
-from ..results.published import Table, tables
+from ..results.published import PublishedTable, tables
 from ..training.epochs import bptt_segments, columns, lengths
 from ..training.evaluate import Perplexity, check_scorable
 
@@ -54,7 +54,7 @@ class Dynamic:
             )
 
 
-def _published(table: Table, column: str) -> Dynamic:
+def _published(table: PublishedTable, column: str) -> Dynamic:
     numbers: dict[str, Any] = table.numbers(column)
     return Dynamic(**{name: value for name, value in numbers.items() if name != "batch_size"})
 

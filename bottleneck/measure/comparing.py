@@ -26,13 +26,13 @@ from ..sources import (
     TopK,
     is_several,
     labelled,
-    open_sources,
 )
+from ..sources.measurement import prepared
 from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
 from .comparison import Comparison, Comparisons, Example, Prediction
 from .difference import ObservedDifference
-from .divergences import LLAMA_CPP_LEAST, ByContext, Matrix, Rows, Values, divergences, normalized, statistics
+from .divergences import LLAMA_CPP_LEAST, ByContext, Distributions, Matrix, Values, divergences, normalized, statistics
 from .intervals import interval_divergences
 from .pairwise_kld import CACHED, looks_rounded
 
@@ -125,10 +125,9 @@ def compare(
     if (second is None) != several or (several and len(first) < 2) or (not several and is_several(first)):
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")
     named = labelled(first if several else [first, second])
-    sources = open_sources(named.values(), options)
     report = reporting(progress)
+    sources = prepared(named.values(), options, report)
     for source in sources:
-        source.prepare(report)
         if source.description["kind"] == "matrix":
             raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
     if isinstance(sources[0], TopK):  # which does not tell how many tokens there are
@@ -259,7 +258,7 @@ class Pair:
             self._keep_examples(start, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
         return found
 
-    def _keep_examples(self, start: int, P: Rows, Q: Rows, nll: Matrix) -> None:
+    def _keep_examples(self, start: int, P: Distributions, Q: Distributions, nll: Matrix) -> None:
         for source, losses in zip(self._sources, nll, strict=True):
             source.check_losses(losses, start)
         for best, margins in zip(self._best, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):

@@ -18,7 +18,8 @@ from ..core.parallel import ALONE, Processes
 from ..core.progress import Progress
 from ..core.version import __version__
 from ..errors import Function, MatrixError, Parameter, Sentence
-from ..sources import KINDS, FactorRows, Source, find, open_source
+from ..sources import KINDS, FactorRows, Source, find
+from ..sources.measurement import prepared
 from ..spectrum import (
     Factored,
     RangeFinder,
@@ -199,6 +200,5 @@ def singular_values(
         return matrix_spectrum(source, how)
     if source_kind is KINDS["zarr"] and hasattr(source, "shape"):
         options["kind"] = "matrix"
-    opened = open_source(source, **options)
-    opened.prepare(how.progress)
+    (opened,) = prepared([source], options, how.progress)
     return compute_spectrum(opened, opened.expected_precision.value, how)[0]

@@ -107,7 +107,7 @@ def _at(values: Values, place: float) -> float:
     return float((1 - weight) * values[before] + weight * values[before + 1]) if weight else float(values[before])
 
 
-class Rows(NamedTuple):
+class Distributions(NamedTuple):
     """Rows of one source, normalized in float64, each array (n, M)."""
 
     log_p: Matrix
@@ -116,7 +116,7 @@ class Rows(NamedTuple):
     """Most by which the type of the entries changes each log-probability before the rows are normalized."""
 
 
-def normalized(entries: NDArray[np.floating], eps: Precision) -> Rows:
+def normalized(entries: NDArray[np.floating], eps: Precision) -> Distributions:
     """Return log-probabilities or logits of some tokens, (n, M), as distributions over these tokens."""
     entries = entries.astype(np.float64)
     # Logits and their normalization are rounded to one type.
@@ -125,10 +125,10 @@ def normalized(entries: NDArray[np.floating], eps: Precision) -> Rows:
     log_p = entries - entries.max(1, keepdims=True)
     p = np.exp(log_p)
     total = p.sum(1, keepdims=True)
-    return Rows(log_p - np.log(total), p / total, error)
+    return Distributions(log_p - np.log(total), p / total, error)
 
 
-def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> dict[str, Values]:
+def divergences(P: Distributions, Q: Distributions, targets: NDArray[np.int64] | None = None) -> dict[str, Values]:
     r"""Return every quantity of n contexts with its error, (2, n) each.
 
     With l = log p, d = log p − log q and m = (p + q)/2,
@@ -184,7 +184,9 @@ def divergences(P: Rows, Q: Rows, targets: NDArray[np.int64] | None = None) -> d
     return {name: np.stack(each) for name, each in found.items()}
 
 
-def _losses(P: Rows, Q: Rows, targets: NDArray[np.int64], e: Values) -> dict[str, tuple[Values, Values]]:
+def _losses(
+    P: Distributions, Q: Distributions, targets: NDArray[np.int64], e: Values
+) -> dict[str, tuple[Values, Values]]:
     """Return what depends on the tokens that follow, given the mean errors of the rows."""
     at = np.arange(len(targets)), targets
     off, q_off = P.error[at] + e, Q.error[at] + e
@@ -197,7 +199,7 @@ def _losses(P: Rows, Q: Rows, targets: NDArray[np.int64], e: Values) -> dict[str
     }
 
 
-def agreement(P: Rows, Q: Rows) -> dict[str, tuple[Values, Values]]:
+def agreement(P: Distributions, Q: Distributions) -> dict[str, tuple[Values, Values]]:
     """Return whether the likeliest tokens of n contexts agree, with 1 as error where rounding may decide, (n,) each."""
     (tokens, open_first, open_top), (q_tokens, q_open_first, q_open_top) = map(_likeliest, (P, Q))
     count = min(TOP, P.p.shape[1])
@@ -209,7 +211,7 @@ def agreement(P: Rows, Q: Rows) -> dict[str, tuple[Values, Values]]:
     }
 
 
-def _likeliest(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+def _likeliest(rows: Distributions) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the `TOP` likeliest tokens and one more, (n, 6), and whether roundoff may change the first, or the set."""
     vocab = rows.p.shape[1]
     count = min(TOP + 1, vocab)

@@ -17,7 +17,8 @@ from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
-from ..sources import PartialSource, Source, TopK, labelled, open_source
+from ..sources import PartialSource, Source, TopK, labelled
+from ..sources.measurement import prepared
 from ..sources.output_weights import OutputWeights, output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
@@ -153,15 +154,14 @@ def identify(
     Raises:
         SourceError: for rows or models that cannot be read, or an output layer that is not log-linear.
     """
-    opened = open_source(rows, **options)
-    opened.prepare(reporting(progress))
+    (source,) = prepared([rows], options, reporting(progress))
     several = isinstance(models, list | tuple | dict)
     named = labelled(models if several else [models])
     if not named:
         raise ConfigurationError("identify takes at least one model")
     results = []
     for label, model in named.items():
-        result = _identified(opened, output_weights(model, **(layer or {})))
+        result = _identified(source, output_weights(model, **(layer or {})))
         results.append(result.named(label) if several else result)
     return Results(results)
 

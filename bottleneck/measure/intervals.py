@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sources import Part
-from .divergences import LLAMA_CPP_LEAST, Matrix, Rows, Values, agreement
+from .divergences import LLAMA_CPP_LEAST, Distributions, Matrix, Values, agreement
 
 STEPS, CLOSE = 100, 1e-13
 """Most steps that find the distribution nearest to Q, and by how much the sum of its probabilities may miss 1."""
@@ -69,7 +69,7 @@ def most(term: Callable[[Matrix], Matrix], box: Box) -> Values:
 
 
 def interval_divergences(
-    part: Part, Q: Rows, targets: NDArray[np.int64] | None, *, is_llama_cpp: bool
+    part: Part, Q: Distributions, targets: NDArray[np.int64] | None, *, is_llama_cpp: bool
 ) -> dict[str, Values]:
     r"""Return quantities of n contexts as the middle of an interval and half its width, (2, n) each.
 
@@ -119,7 +119,7 @@ def interval_divergences(
         d = np.where(over, part.log_probs - Q.log_p, 0.0)
         found["kl_llama_cpp"] = (p * d).sum(1), of_model["kl"]
     errors = np.broadcast_to(part.error, p.shape)
-    for name, (share, is_open) in agreement(Rows(part.log_probs, p, errors), Q).items():
+    for name, (share, is_open) in agreement(Distributions(part.log_probs, p, errors), Q).items():
         found[name] = _between(share, share, is_open, least=0.0, largest=1.0)
     if targets is not None:
         at = np.arange(len(targets)), targets

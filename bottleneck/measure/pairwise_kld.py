@@ -111,11 +111,11 @@ def pairwise_kld(
         raise ConfigurationError(f"unknown kind {kind!r}; the rows are one of {', '.join(KINDS)}")
     pairs = _checked_pairs(pairs, seed)
     blocks: Blocks = log_probs if callable(log_probs) else lambda: _slices(log_probs)
-    rows = _Rows(blocks, kind, eps if eps is None or isinstance(eps, Precision) else precision(eps))
+    rows = _NormalizedRows(blocks, kind, eps if eps is None or isinstance(eps, Precision) else precision(eps))
     return rows.over_all_pairs() if pairs == "all" else rows.over_drawn_pairs(shape or _shape(blocks), pairs, seed)
 
 
-class _Rows:
+class _NormalizedRows:
     """Blocks of rows, with the precision and the largest |log Σ P| observed while they are read and normalized."""
 
     def __init__(self, blocks: Blocks, kind: str, eps: Precision | None) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @with_config(ConfigDict(extra="allow"))
-class _Source(TypedDict):
+class _Described(TypedDict):
     path: str
     kind: NotRequired[str | None]
     head: NotRequired[str | None]
@@ -60,7 +60,7 @@ def _as(schema: Any) -> GetPydanticSchema:
     return GetPydanticSchema(lambda _, handler: handler.generate_schema(schema))
 
 
-Description = Annotated[Mapping[str, Any], _as(_Source)]
+Description = Annotated[Mapping[str, Any], _as(_Described)]
 """What was measured; some kinds say more, such as the number of columns that were dropped."""
 Bound = Annotated[Mapping[str, Any], _as(_Bound)]
 Certificate = Annotated[Mapping[str, Any], _as(_Certificate)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ..core.progress import SILENT, Progress
 from ..errors import BottleneckError
@@ -19,9 +20,8 @@ def measure_sources(
     pairs: int = 5000,
     examples: int = 3,
     reference: str | None = None,
-    max_memory: int | None = None,
-    device: str = "auto",
     progress: Progress = SILENT,
+    **how: Any,
 ) -> Contents:
     """Measure sources, and compare each with a reference.
 
@@ -33,9 +33,8 @@ def measure_sources(
         pairs: number of pairs of contexts in the histogram of KL divergences, at least 2.
         examples: number of contexts to show for each model of a comparison.
         reference: label of the source that the others are compared with; by default the first.
-        max_memory: bytes for each decomposition, as for `rank`.
-        device: device of the decompositions.
         progress: where to report.
+        how: options of `rank` for each decomposition, such as ``max_memory``.
 
     Raises:
         BottleneckError: as `rank` does.
@@ -58,7 +57,7 @@ def measure_sources(
             losses |= zip((first, label), comparison["nll"], strict=True)
     models = []
     for label, source in sources.items():
-        report = rank(source, max_memory=max_memory, device=device, progress=progress).named(label)
+        report = rank(source, progress=progress, **how).named(label)
         numbers: dict[str, float] = {}
         drawn = None
         try:

@@ -7,8 +7,7 @@ from typing import Any
 
 from ..measure.comparison import table_cells
 from ..measure.divergences import Estimate
-from ..results.published import PAPERS, SPLITS, Row, grouped, rows_of, tables
-from ..results.published import Table as Published
+from ..results.published import PAPERS, SPLITS, PublishedTable, Row, grouped, rows_of, tables
 from ..results.tables import Table, rank_text
 from .contents import Contents, Model
 
@@ -101,7 +100,7 @@ def _published(label: str, model: Model) -> Iterator[list[str]]:
                 yield [label, quantity, text, what, table.source, measured or "–"]
 
 
-def _alike(model: Model) -> Iterator[tuple[Published, Row]]:
+def _alike(model: Model) -> Iterator[tuple[PublishedTable, Row]]:
     """Yield the papers' own models with this output layer on this corpus."""
     for table in (table for paper in PAPERS for table in tables(paper)):
         for row in table.rows if table.corpus and table.corpus == model.source.get("corpus") else ():
@@ -109,7 +108,7 @@ def _alike(model: Model) -> Iterator[tuple[Published, Row]]:
                 yield table, row
 
 
-def _measured(model: Model, metric: str, split: str, table: Published) -> str:
+def _measured(model: Model, metric: str, split: str, table: PublishedTable) -> str:
     if metric != "rank":
         value = model.numbers.get("parameters" if metric == "parameters" else f"{split} {metric}")
         return "" if value is None else format(value, DIGITS[metric])

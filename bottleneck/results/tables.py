@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 if TYPE_CHECKING:
     import pandas as pd
 
-Rows = Sequence[Sequence[str]]
+CellRows = Sequence[Sequence[str]]
 
 LONG = 60
 """Largest number of characters of a cell that Markdown aligns; LaTeX breaks the lines of longer ones."""
@@ -65,7 +65,7 @@ class Table(NamedTuple):
 
     header: Sequence[str]
     """Names of the columns."""
-    rows: Rows
+    rows: CellRows
     """A cell for each column."""
 
     @property
@@ -84,9 +84,9 @@ class TableText(str):
     """A table as plain text, which a notebook shows as a table."""
 
     header: Sequence[str]
-    rows: Rows
+    rows: CellRows
 
-    def __new__(cls, text: str, header: Sequence[str], rows: Rows) -> Self:
+    def __new__(cls, text: str, header: Sequence[str], rows: CellRows) -> Self:
         """Keep the cells beside the text."""
         table = super().__new__(cls, text)
         table.header, table.rows = header, rows
@@ -103,7 +103,7 @@ class TableText(str):
         return html_table(self.rows, self.header)
 
 
-def html_table(rows: Rows, header: Sequence[str] = ()) -> str:
+def html_table(rows: CellRows, header: Sequence[str] = ()) -> str:
     """Return a table in HTML; the first cell of each row names it."""
     lines: list[tuple[Sequence[str], Sequence[str]]] = [(header, ())] if header else []
     body = ""
@@ -113,7 +113,7 @@ def html_table(rows: Rows, header: Sequence[str] = ()) -> str:
     return f"<table>{body}</table>"
 
 
-def markdown(header: Sequence[str], rows: Rows) -> str:
+def markdown(header: Sequence[str], rows: CellRows) -> str:
     """Return an aligned Markdown table; columns of numbers are aligned to the right."""
     right = Table(header, rows).right
     lines = [[escape_markdown(cell) for cell in line] for line in (header, *rows)]
@@ -125,7 +125,7 @@ def markdown(header: Sequence[str], rows: Rows) -> str:
     )
 
 
-def latex(header: Sequence[str], rows: Rows, *, caption: str = "", label: str = "") -> str:
+def latex(header: Sequence[str], rows: CellRows, *, caption: str = "", label: str = "") -> str:
     """Return a LaTeX table for the package booktabs, with a caption of plain text and a label for ``\\ref``."""
     table = Table(header, rows)
     total = sum(max(length, 8) for length in table.lengths)
@@ -178,7 +178,7 @@ def interval_text(low: float, high: float) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def terminal(header: Sequence[str], rows: Rows, *, width: int = 80) -> str:
+def terminal(header: Sequence[str], rows: CellRows, *, width: int = 80) -> str:
     """Return a table for a terminal; one that is too wide is turned, or cut into tables that fit, if that helps."""
     table = Table(header, rows)
     first, *others = zip(header, *rows, strict=True)

@@ -23,7 +23,7 @@ from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, MODELS, build
 FORMAT = 1
 """Version of the results; it increases when the same cell would give another result."""
 
-Result = dict[str, Any]
+CellResult = dict[str, Any]
 
 
 class _Reachable(TypedDict):
@@ -100,7 +100,7 @@ class Cell:
         return f"{readable}-{sha256_json(self.key())[:8]}"
 
 
-def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) -> Result:
+def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) -> CellResult:
     """Fit one cell and measure it.
 
     Returns:
@@ -135,15 +135,15 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
     }
 
 
-def write(cell: Cell, result: Result, folder: Path) -> None:
+def write(cell: Cell, result: CellResult, folder: Path) -> None:
     """Write a cell's result; raise `OutputError` when the disk is full or not writable."""
     write_json(folder / f"{cell.name}.json", {"cell": cell.key(), "result": result, "version": __version__})
 
 
-def read(cell: Cell, folder: Path) -> Result | None:
+def read(cell: Cell, folder: Path) -> CellResult | None:
     """Return a saved result, or ``None`` if there is none; `OutputError` for a file that is damaged."""
     path = folder / f"{cell.name}.json"
     remedy = "remove it, and its cell will be computed again"
     saved = read_json(path, _Saved, error=OutputError, remedy=remedy) if os.path.lexists(path) else {"result": None}
-    result: Result | None = saved["result"]
+    result: CellResult | None = saved["result"]
     return result

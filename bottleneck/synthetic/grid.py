@@ -17,7 +17,7 @@ from ..core.machine import cores, free_memory
 from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
 from ..errors import ConfigurationError, look_up
-from .cells import Cell, Result, read, run, write
+from .cells import Cell, CellResult, read, run, write
 from .dirichlet import BLOCK_ENTRIES, DEFAULT_MEMORY
 from .fit import FitConfig
 from .metrics import SAMPLE
@@ -122,7 +122,7 @@ def run_grid(
     max_memory: int = DEFAULT_MEMORY,
     processes: int | None = None,
     progress: Progress = SILENT,
-) -> list[Result]:
+) -> list[CellResult]:
     """Run the cells that have no result in ``folder`` yet; return the results of all cells, in their order.
 
     Args:
@@ -166,12 +166,12 @@ def run_grid(
     return [done[cell] for cell in cells]
 
 
-def finished(cells: Iterable[Cell], folder: Path) -> dict[Cell, Result]:
+def finished(cells: Iterable[Cell], folder: Path) -> dict[Cell, CellResult]:
     """Return the results in ``folder``."""
     return {cell: result for cell in cells if (result := read(cell, folder)) is not None}
 
 
-def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
+def work(cell: Cell, folder: Path, device: str, max_memory: int) -> CellResult:
     """Return a cell's result from ``folder``, or run the cell and write its result there."""
     result = read(cell, folder)
     if result is None:
@@ -180,14 +180,14 @@ def work(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
     return result
 
 
-def _work(how: tuple[Path, str, int, int], cell: Cell) -> Result:
+def _work(how: tuple[Path, str, int, int], cell: Cell) -> CellResult:
     """Do one cell in a worker process."""
     folder, device, max_memory, threads = how
     torch.set_num_threads(threads)
     return work(cell, folder, device, max_memory)
 
 
-def _describe(result: Result) -> str:
+def _describe(result: CellResult) -> str:
     cell = f"{result['model']}, α {result['alpha']:g}, M {result['vocab']}, D {result['dim']}, seed {result['seed']}"
     if result["diverged"]:
         return f"{cell}: diverged after {result['steps']} steps"

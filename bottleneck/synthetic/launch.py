@@ -11,7 +11,7 @@ from ..core.allocator import keep_freed_memory
 from ..core.files import make_folder
 from ..core.progress import SILENT, Progress
 from ..errors import ConfigurationError, Parameter
-from .cells import Cell, Result
+from .cells import Cell, CellResult
 from .dirichlet import DEFAULT_MEMORY
 from .grid import finished, memory, work
 
@@ -66,7 +66,7 @@ def submit(
     return [str(job.job_id) for job in jobs]
 
 
-def _job(cell: Cell, folder: Path, device: str, max_memory: int) -> Result:
+def _job(cell: Cell, folder: Path, device: str, max_memory: int) -> CellResult:
     """Run a cell in a process of its own."""
     keep_freed_memory()
     return work(cell, folder, device, max_memory)

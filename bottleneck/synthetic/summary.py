@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..errors import ConfigurationError
 from ..results.tables import terminal
-from .cells import Result
+from .cells import CellResult
 
 CELL = ["alpha", "vocab", "dim", "model"]
 METRICS = ["mode_match", "kl", "best_kl", "best_mode_match"]
@@ -19,7 +19,7 @@ LARGEST = {"kl": math.inf, "mode_match": 1.0}
 """Largest possible value of each measure."""
 
 
-def fits(results: Sequence[Result]) -> pd.DataFrame:
+def fits(results: Sequence[CellResult]) -> pd.DataFrame:
     """Return one row a result, in their order, with the measures of a fit that diverged as NaN.
 
     Columns: those of `CELL`, ``seed``, ``contexts``, ``mode_match``, ``kl``, ``best_kl`` and ``best_mode_match`` (see
@@ -40,7 +40,7 @@ def fits(results: Sequence[Result]) -> pd.DataFrame:
     return data
 
 
-def summarize(results: Sequence[Result]) -> pd.DataFrame:
+def summarize(results: Sequence[CellResult]) -> pd.DataFrame:
     """Return one row for each model and size; models are in the order of the results.
 
     Columns: ``alpha``, ``vocab``, ``dim``, ``model``; mean and sample standard deviation (``…_std``, NaN for one seed)
@@ -67,7 +67,7 @@ def _refuse_mixed(cell: dict[str, Any], fits: pd.DataFrame) -> None:
         )
 
 
-def best(result: Result, metric: str) -> float | None:
+def best(result: CellResult, metric: str) -> float | None:
     """Estimate a measure at the context vectors of least KL divergence for the fitted embeddings.
 
     Those vectors are known for some contexts (`reachable`). The estimate is the fitted measure of all contexts plus the
@@ -87,7 +87,7 @@ def best(result: Result, metric: str) -> float | None:
     return min(max(0.0, corrected), LARGEST[metric])
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[CellResult]) -> str:
     """Return the summary as text, at most 80 columns wide, with a line for each model and size."""
     summary = summarize(results)
     shown = pd.DataFrame(

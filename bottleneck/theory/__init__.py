@@ -8,7 +8,7 @@ from .approximation import frobenius_lower_bound, recommended_embedding_size
 from .argmaxable import ArgmaxReport, unargmaxable
 from .context_vectors import Attainable, attainable
 from .hulls import Certificate
-from .logit_set import MinimalRank, Verdict, expressible, is_member, minimal_rank, row_shift
+from .logit_set import Expressibility, MinimalRank, expressible, is_member, minimal_rank, row_shift
 from .maximum_entropy import BestContextVector, best_context_vector
 from .multimode import Parallelograms, Separation, parallelograms, separation
 from .pointwise import exact_rank, power_rank_bound, power_rank_example
@@ -16,8 +16,9 @@ from .power_law import PowerLaw, power_law
 from .support import ProvedSupport, provably_supported
 
 __all__ = [
-    "ArgmaxReport", "Attainable", "BestContextVector", "Certificate", "MinimalRank", "Parallelograms", "PowerLaw",
-    "ProvedSupport", "Separation", "Verdict", "attainable", "best_context_vector", "exact_rank", "expressible",
-    "frobenius_lower_bound", "is_member", "minimal_rank", "parallelograms", "power_law", "power_rank_bound",
-    "power_rank_example", "provably_supported", "recommended_embedding_size", "row_shift", "separation", "unargmaxable",
+    "ArgmaxReport", "Attainable", "BestContextVector", "Certificate", "Expressibility", "MinimalRank",
+    "Parallelograms", "PowerLaw", "ProvedSupport", "Separation", "attainable", "best_context_vector", "exact_rank",
+    "expressible", "frobenius_lower_bound", "is_member", "minimal_rank", "parallelograms", "power_law",
+    "power_rank_bound", "power_rank_example", "provably_supported", "recommended_embedding_size", "row_shift",
+    "separation", "unargmaxable",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ class MinimalRank:
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Expressibility:
     """Whether a softmax of embedding size d can have given probabilities in every context."""
 
     expressible: bool
@@ -154,7 +154,7 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
 
 
 @typed
-def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
+def expressible(A: Any, d: int, *, eps: float = EPS) -> Expressibility:
     """Decide whether a softmax without bias and with embedding size d can have these probabilities in every context.
 
     H Wᵀ gives P exactly if it lies in F(A) (lemma 1). Such an H (T, d) and W (M, d) exist exactly if d ≥ min rank over
@@ -184,9 +184,9 @@ def expressible(A: Any, d: int, *, eps: float = EPS) -> Verdict:
         size = least.rank
         H, W = np.zeros((len(U), d)), np.zeros((V.shape[1], d))
         H[:, :size], W[:, :size] = U[:, :size] * values[:size], V[:size].T
-        return Verdict(True, least.rank, H, W, (), 0.0, centered)
+        return Expressibility(True, least.rank, H, W, (), 0.0, centered)
     # The rows that a pivoted QR takes first are independent.
     pivots = qr(centered.T, mode="r", pivoting=True)[1][: d + 1]
     contexts = tuple(sorted(int(row) for row in pivots))
     error = float(np.linalg.svd(centered[list(contexts)], compute_uv=False)[-1])
-    return Verdict(False, least.rank, None, None, contexts, error, centered)
+    return Expressibility(False, least.rank, None, None, contexts, error, centered)

@@ -65,7 +65,7 @@ DECAY = 8
 
 
 @dataclass(frozen=True)
-class Cell:
+class FrozenBodyCell:
     """One run of the study."""
 
     head: str
@@ -79,11 +79,11 @@ class Cell:
         return f"{self.head}-{'best' if self.rate is None else f'{self.rate:g}'}-seed{self.seed}"
 
 
-def cells() -> Iterator[Cell]:
+def cells() -> Iterator[FrozenBodyCell]:
     """Yield the runs: first seed 0 with all learning rates, then the other seeds."""
     for seed in SEEDS:
         for head in HEADS:
-            yield from (Cell(head, seed, rate) for rate in ((None,) if seed else RATES))
+            yield from (FrozenBodyCell(head, seed, rate) for rate in ((None,) if seed else RATES))
 
 
 class States(NamedTuple):
@@ -114,7 +114,7 @@ def study_frozen_body(out: Path, *, data: str, minutes: float) -> int:
         layer.weight = nn.Parameter(weight)
         return layer, train, valid
 
-    def run(cell: Cell) -> dict[str, Any]:
+    def run(cell: FrozenBodyCell) -> dict[str, Any]:
         rate = best_rate(out, cell.head) if cell.rate is None else cell.rate
         values, report = _run(cell, rate, *prepared())
         if report is not None and cell.seed == 1:
@@ -128,7 +128,7 @@ def study_frozen_body(out: Path, *, data: str, minutes: float) -> int:
 
 def best_rate(out: Path, head: str) -> float:
     """Return the learning rate with which a head has the lowest perplexity with seed 0."""
-    files = {rate: out / f"{Cell(head, 0, rate).name}.json" for rate in RATES}
+    files = {rate: out / f"{FrozenBodyCell(head, 0, rate).name}.json" for rate in RATES}
     return min(RATES, key=lambda rate: float(json.loads(files[rate].read_text(encoding="utf-8"))["perplexity"]))
 
 
@@ -178,7 +178,7 @@ def _layer(name: str, plain: nn.Linear, seed: int) -> OutputLayer:
 
 
 def _run(
-    cell: Cell, rate: float, plain: nn.Linear, train: States, valid: States
+    cell: FrozenBodyCell, rate: float, plain: nn.Linear, train: States, valid: States
 ) -> tuple[dict[str, Any], RankReport | None]:
     """Train one output layer; measure it, and its rank if the learning rate is the best."""
     layer = _layer(cell.head, plain, cell.seed)

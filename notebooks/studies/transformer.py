@@ -57,7 +57,7 @@ TEST_BYTES, CONTEXTS = 50_000, 1024
 
 
 @dataclass(frozen=True)
-class Cell:
+class TransformerCell:
     """One run of the grid."""
 
     vocab: int
@@ -72,11 +72,11 @@ class Cell:
         return f"M{self.vocab}-d{self.size}-{self.head}-{self.regime}-seed{self.seed}"
 
 
-def cells() -> Iterator[Cell]:
+def cells() -> Iterator[TransformerCell]:
     """Yield the grid: the small models first, and of a width equal steps before equal time, each with all seeds."""
     for size, regime, seed, vocab, head in product(RATES, ("parameters", "time"), SEEDS, VOCABULARIES, HEADS):
         if (regime, head) != ("time", "softmax"):
-            yield Cell(vocab, size, head, regime, seed)
+            yield TransformerCell(vocab, size, head, regime, seed)
 
 
 def study_transformers(out: Path, *, data: str, minutes: float) -> int:
@@ -86,7 +86,7 @@ def study_transformers(out: Path, *, data: str, minutes: float) -> int:
     """
     texts: dict[int, Text] = {}
 
-    def run(cell: Cell) -> dict[str, Any]:
+    def run(cell: TransformerCell) -> dict[str, Any]:
         if cell.vocab not in texts:
             texts[cell.vocab] = _text(data, cell.vocab)
         return _run(cell, texts[cell.vocab], STEPS if cell.regime == "parameters" else _steps_in_time(out, cell))
@@ -94,11 +94,11 @@ def study_transformers(out: Path, *, data: str, minutes: float) -> int:
     return run_missing(out, cells(), run, shown="bits_per_byte", minutes=minutes)
 
 
-def _steps_in_time(out: Path, cell: Cell) -> int:
+def _steps_in_time(out: Path, cell: TransformerCell) -> int:
     """Return the steps of a head that take the processor time of the softmax's."""
 
     def seconds(head: str) -> float:
-        file = out / f"{Cell(cell.vocab, cell.size, head, 'parameters', cell.seed).name}.json"
+        file = out / f"{TransformerCell(cell.vocab, cell.size, head, 'parameters', cell.seed).name}.json"
         return float(json.loads(file.read_text(encoding="utf-8"))["seconds_a_step"])
 
     return max(1, round(STEPS * seconds("softmax") / seconds(cell.head)))
@@ -123,7 +123,7 @@ def _text(data: str, vocab: int) -> Text:
     return Text(ids[0], ids[1], len(scored.encode()))
 
 
-def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
+def _run(cell: TransformerCell, text: Text, steps: int) -> dict[str, Any]:
     """Train one model and measure it."""
     model, equal = _model(cell)
     trained = _train(model, text.train, steps, rate=RATES[cell.size], seed=cell.seed)
@@ -139,7 +139,7 @@ def _run(cell: Cell, text: Text, steps: int) -> dict[str, Any]:
     }
 
 
-def _model(cell: Cell) -> tuple[Any, bool]:
+def _model(cell: TransformerCell) -> tuple[Any, bool]:
     """Return the model, and whether it has as many parameters as the one with tied embeddings and a softmax."""
     d, (head, settings) = cell.size, HEADS[cell.head]
     if cell.head == "mos-2-low-rank":

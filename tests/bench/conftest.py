@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from softmax_bottleneck.bench.in_turn import Cases, Rows
+from softmax_bottleneck.bench.in_turn import Cases, Timings
 
 Measure = Callable[[str, dict[str, Any]], tuple[float, int]]
 
@@ -20,9 +20,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[set[str]]]:
     def replace(measure: Measure = lambda name, case: (1.0, 1000)) -> list[set[str]]:
         groups: list[set[str]] = []
 
-        def in_turn(cases: Cases, **_: Any) -> Rows:
+        def in_turn(cases: Cases, **_: Any) -> Timings:
             groups.append({*cases})
-            rows: Rows = {}
+            rows: Timings = {}
             for name, make in cases.items():
                 seconds, memory = measure(name, make.keywords)
                 rows[name] = {"case": make.keywords, "seconds": seconds, "runs": [seconds], "memory_bytes": memory}

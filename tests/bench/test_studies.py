@@ -40,7 +40,9 @@ def test_transformers_have_equal_parameters_and_their_study_continues(
     corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = [
-        transformer.Cell(300, 16, head, regime, 0) for regime in ("parameters", "time") for head in ("softmax", "mos-2")
+        transformer.TransformerCell(300, 16, head, regime, 0)
+        for regime in ("parameters", "time")
+        for head in ("softmax", "mos-2")
     ]
     sizes = {"RATES": {16: 4e-3}, "STEPS": 2, "LENGTH": 16, "CONTEXTS": 64, "TEST_BYTES": 700}
     _small(monkeypatch, transformer, cells=lambda: iter(cells), **sizes)

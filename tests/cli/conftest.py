@@ -66,7 +66,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, folder_corpus: Path) -> Pa
         done = fit(small(PRESETS[f"demo-{head}"], folder_corpus).config, folder / "demo" / "runs" / head, device="cpu")
         if head in ("softmax", "mos"):
             reports = make_folder(folder / "demo" / "reports")
-            demo_runs.measure(reports / head, head, 0, done, demo_runs.Study())
+            demo_runs.write_report(reports / head, head, 0, done, demo_runs.Study())
     return folder
 
 

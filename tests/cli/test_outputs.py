@@ -17,7 +17,7 @@ import rich_click as click
 from safetensors.numpy import save_file
 
 from softmax_bottleneck.cli import main
-from softmax_bottleneck.cli.paths import Folder, Input, Output, Results, check_outputs
+from softmax_bottleneck.cli.paths import Folder, Input, Output, ResultFiles, check_outputs
 from softmax_bottleneck.errors import OutputError
 
 from .conftest import Bottleneck
@@ -108,7 +108,7 @@ def test_every_option_that_reads_keeps_its_file(
     data.touch()
     link.symlink_to(data)
     os.link(data, same)
-    results = isinstance(read.type, Results)
+    results = isinstance(read.type, ResultFiles)
     outputs = (data, link) if isinstance(written.type, Folder) else (data, link, same)
     for name, output in product(("{}",) if results else NAMES, outputs):
         value = name.format(tmp_path if results else data)

@@ -66,7 +66,7 @@ def test_an_interrupted_demo_says_what_is_trained(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_runs, "measure", interrupted)
+    monkeypatch.setattr(demo_runs, "write_report", interrupted)
     done = bottleneck("demo", "--out", "new", "--set", "training.epochs=1")
     assert done.exit_code == 130
     assert done.stderr.splitlines()[-1] == (

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from softmax_bottleneck import PairwiseKLD, Perplexity
-from softmax_bottleneck.figures import Results, read
+from softmax_bottleneck.figures import SavedResults, read
 from softmax_bottleneck.spectrum import Spectrum, precision, save_spectrum
 
 SIZE = 40
@@ -190,5 +190,5 @@ def comparison() -> dict[str, Any]:
 
 
 @pytest.fixture
-def results(folder: Path) -> Results:
+def results(folder: Path) -> SavedResults:
     return read(folder)

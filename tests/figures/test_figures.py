@@ -16,7 +16,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, lms_synthetic, read
+from softmax_bottleneck.figures import REGISTRY, Figure, SavedResults, find, lms_synthetic, read
 from softmax_bottleneck.results.plotting import HEADS, STYLES
 from softmax_bottleneck.synthetic import summarize
 
@@ -54,7 +54,7 @@ def hollow(ax: Axes) -> list[Line2D]:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_it_is_drawn_with_named_axes_in_the_colours_of_its_heads(
-    name: str, results: Results, tmp_path: Path, canvases: list[Canvas]
+    name: str, results: SavedResults, tmp_path: Path, canvases: list[Canvas]
 ) -> None:
     before = dict(mpl.rcParams)
     figure = find(name)
@@ -80,7 +80,7 @@ def test_it_is_drawn_with_named_axes_in_the_colours_of_its_heads(
             assert other.xaxis.get_tightbbox().x0 - one.xaxis.get_tightbbox().x1 > 3 * canvases[0].dpi / 72
 
 
-def test_what_the_axes_say(results: Results, canvases: list[Canvas], tmp_path: Path) -> None:
+def test_what_the_axes_say(results: SavedResults, canvases: list[Canvas], tmp_path: Path) -> None:
     def drawn(name: str) -> Canvas:
         figure = find(name)
         figure.save(figure.compute(results), tmp_path / name, formats=("png",), style=STYLES["screen"])
@@ -102,7 +102,7 @@ def test_what_the_axes_say(results: Results, canvases: list[Canvas], tmp_path: P
     assert excess == ([2, 5], pytest.approx(gaps))
 
 
-def test_the_curves_of_figure_1(results: Results, ax: Axes) -> None:
+def test_the_curves_of_figure_1(results: SavedResults, ax: Axes) -> None:
     """Each value at or below x, counted; where values are not resolved, the curve begins at the resolution."""
     figure = find("mos-figure-1")
     data = figure.compute(results)
@@ -119,7 +119,7 @@ def test_the_curves_of_figure_1(results: Results, ax: Axes) -> None:
     assert [to_hex(line.get_color()) for line in hollow(ax)] == [HEADS["mos"].color]
 
 
-def test_spectra_end_at_the_resolution(results: Results, ax: Axes) -> None:
+def test_spectra_end_at_the_resolution(results: SavedResults, ax: Axes) -> None:
     figure = find("spectra")
     data = figure.compute(results)
     figure.draw(ax, data)  # type: ignore[attr-defined]
@@ -135,7 +135,7 @@ def test_spectra_end_at_the_resolution(results: Results, ax: Axes) -> None:
     assert [text.get_text() for text in ax.texts] == ["tolerance", "bound 6"]
 
 
-def test_rank_by_tolerance_counts(results: Results) -> None:
+def test_rank_by_tolerance_counts(results: SavedResults) -> None:
     data = find("rank-by-tolerance").compute(results)
     for model, values in (("mos", FULL), ("softmax", LOW_RANK), ("lms-plif", FULL + 1)):
         rows = data[data["model"] == model]
@@ -149,7 +149,7 @@ SHOWS = {"2": (0.1, "mode_match"), "7": (0.01, "kl")}
 
 
 @pytest.mark.parametrize("number", SHOWS)
-def test_fits_to_dirichlet_distributions(number: str, results: Results, ax: Axes) -> None:
+def test_fits_to_dirichlet_distributions(number: str, results: SavedResults, ax: Axes) -> None:
     """Means, spreads and what is attainable, against the summary that the command prints."""
     alpha, metric = SHOWS[number]
     figure = find(f"lms-figure-{number}")
@@ -196,7 +196,7 @@ def test_what_the_synthetic_command_writes(tmp_path: Path, canvases: list[Canvas
     assert {path.suffix for path in lms_synthetic.save_figures(one, tmp_path)} == {".csv"}  # nothing to compare
 
 
-def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, canvases: list[Canvas]) -> None:
+def test_no_panel_cuts_the_lines_of_another(results: SavedResults, tmp_path: Path, canvases: list[Canvas]) -> None:
     """The panels share an axis that starts at zero; the largest value lies in the last."""
     data = find("lms-figure-3").compute(results)
     data.loc[data["vocab"] == 1000, ["kl", "attainable"]] += 7
@@ -211,7 +211,9 @@ def test_no_panel_cuts_the_lines_of_another(results: Results, tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("style", ["screen", "icml", "neurips"])
-def test_nothing_lies_outside_the_figure(style: str, results: Results, tmp_path: Path, canvases: list[Canvas]) -> None:
+def test_nothing_lies_outside_the_figure(
+    style: str, results: SavedResults, tmp_path: Path, canvases: list[Canvas]
+) -> None:
     """Legend and axis labels of the widest figures, in the narrowest and the widest venue."""
     for name in ("lms-figure-2", "parthiban-figure", "mos-figure-1"):
         figure = find(name)
@@ -226,7 +228,7 @@ def test_nothing_lies_outside_the_figure(style: str, results: Results, tmp_path:
             assert max(box.x1 - width, box.y1 - height) < 0.02, name
 
 
-def test_heads_of_the_study_are_compared_seed_by_seed(results: Results, ax: Axes) -> None:
+def test_heads_of_the_study_are_compared_seed_by_seed(results: SavedResults, ax: Axes) -> None:
     figure = find("transformer-study-figure")
     assert isinstance(figure, Figure)
     data = figure.compute(results).set_index(["head", "regime", "seed"])["difference"]
@@ -243,7 +245,7 @@ def test_heads_of_the_study_are_compared_seed_by_seed(results: Results, ax: Axes
     assert {-0.375, 0.375, 0.0} <= means
 
 
-def test_heads_on_a_frozen_body_are_compared_at_equal_steps_and_time(results: Results) -> None:
+def test_heads_on_a_frozen_body_are_compared_at_equal_steps_and_time(results: SavedResults) -> None:
     figure = find("frozen-body-figure").compute(results).set_index(["head", "regime", "seed"])["difference"]
     equal = {("mos-4", "parameters", 0): -0.1, ("mos-4", "parameters", 1): -0.1}
     timed = {("mos-4", "time", 0): 0.3, ("mos-4", "time", 1): 0.3}  # four times as slow: after 4 of 16 steps

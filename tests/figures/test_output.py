@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from softmax_bottleneck.errors import ConfigurationError, CorpusError
-from softmax_bottleneck.figures import REGISTRY, Figure, Results, find, output, read
+from softmax_bottleneck.figures import REGISTRY, Figure, SavedResults, find, output, read
 
 from .conftest import report, write
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "figures" / "results"
 
 
-def test_everything_is_written_and_what_is_missing_is_listed(results: Results, tmp_path: Path) -> None:
+def test_everything_is_written_and_what_is_missing_is_listed(results: SavedResults, tmp_path: Path) -> None:
     drawn = output.draw(list(REGISTRY), results, tmp_path / "new" / "out", formats=("md", "tex", "csv"))
     names = {path.name for path in drawn.files}
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == names
@@ -49,7 +49,9 @@ def test_everything_is_written_and_what_is_missing_is_listed(results: Results, t
         (["spectra"], {"style": "acl"}, "unknown style 'acl'; known styles are screen, iclr, icml, icml-wide"),
     ],
 )
-def test_unknown_names(names: list[str], options: dict[str, str], error: str, results: Results, tmp_path: Path) -> None:
+def test_unknown_names(
+    names: list[str], options: dict[str, str], error: str, results: SavedResults, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigurationError, match=error):
         output.draw(["lms-figure-1", *names], results, tmp_path / "out", **options)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
@@ -75,7 +77,7 @@ def test_a_models_name_is_no_markup_anywhere(folder: Path, tmp_path: Path) -> No
         assert not any(re.search(r"(?<!\\)[$%_]|\\input", row) for row in rows)
 
 
-def test_tables_of_a_markdown_file(results: Results, tmp_path: Path) -> None:
+def test_tables_of_a_markdown_file(results: SavedResults, tmp_path: Path) -> None:
     file = tmp_path / "r.md"
     file.write_text(
         "a\n<!-- table demo -->\nold\n<!-- end of table -->\nb\n<!-- table mos-table-7 -->\n<!-- end of table -->\n"
@@ -89,7 +91,7 @@ def test_tables_of_a_markdown_file(results: Results, tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8") == text
 
 
-def test_a_markdown_file_that_cannot_be_filled(results: Results, tmp_path: Path) -> None:
+def test_a_markdown_file_that_cannot_be_filled(results: SavedResults, tmp_path: Path) -> None:
     file = tmp_path / "r.md"
     file.write_text("nothing")
     with pytest.raises(ConfigurationError, match=r"has no '<!-- table NAME -->' to fill; NAME is one of mos-table-1"):
@@ -114,18 +116,18 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-def committed() -> Results:
+def committed() -> SavedResults:
     return read(COMMITTED)
 
 
 @pytest.mark.parametrize("page", TABLES)
-def test_the_tables_of_a_page_are_current(page: str, committed: Results) -> None:
+def test_the_tables_of_a_page_are_current(page: str, committed: SavedResults) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert set(re.findall(r"^<!-- table (\S+) -->", text, re.MULTILINE)) == TABLES[page]
     assert output.with_tables(text, committed) == text
 
 
-def test_the_text_about_the_frozen_body_is_current(committed: Results) -> None:
+def test_the_text_about_the_frozen_body_is_current(committed: SavedResults) -> None:
     runs = find("frozen-body-figure").compute(committed).set_index(["head", "regime", "seed"])
     data = runs["difference"].sort_index()
     gain = -data.groupby(["head", "regime"]).mean()
@@ -139,7 +141,7 @@ def test_the_text_about_the_frozen_body_is_current(committed: Results) -> None:
     assert f"K = 2 by {lost['mos-2'].min():.3f} to {lost['mos-2'].max():.3f}, for every seed" in text
 
 
-def test_what_numpy_would_count_is_current(committed: Results) -> None:
+def test_what_numpy_would_count_is_current(committed: SavedResults) -> None:
     (report,) = (saved.content for saved in committed.of("rank", "smollm2/valid"))
     assert f"NumPy's tolerance would count {report['rank_by_rule']['numpy']}." in (ROOT / "README.md").read_text()
 
@@ -156,7 +158,7 @@ def test_the_pages_name_every_figure_and_table() -> None:
         assert f"`{name}`" in text or f"table {name}" in text or (f"`{start}" in text and f"`-{end}`" in text), name
 
 
-def test_the_gallery_is_current(tmp_path: Path, committed: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gallery_is_current(tmp_path: Path, committed: SavedResults, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text must be equal; pictures must only exist, because the bytes depend on matplotlib's version."""
     monkeypatch.setattr(Figure, "picture", lambda self, data: Canvas())
     drawn = output.write_gallery(tmp_path / "gallery.md", committed)
@@ -169,12 +171,12 @@ def test_the_gallery_is_current(tmp_path: Path, committed: Results, monkeypatch:
         assert path.stat().st_size < 200_000
 
 
-def test_every_entry_says_what_it_shows_and_needs(results: Results) -> None:
+def test_every_entry_says_what_it_shows_and_needs(results: SavedResults) -> None:
     for name in REGISTRY:
         entry = find(name)
         assert entry.title.endswith(".")
         assert len(entry.title) > 30
-        nothing = Results(results.folder / "none", ())
+        nothing = SavedResults(results.folder / "none", ())
         missing = entry.missing(entry.compute(nothing))
         assert missing or name in ("lms-figure-1", "parthiban-figure", *(f"mos-table-{n}" for n in (3, 5, 8, 9, 10)))
         assert all(re.search("bottleneck|measure|notebooks/studies", text) for text in missing)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.figures import Results, read
+from softmax_bottleneck.figures import SavedResults, read
 
 from .conftest import cell, report, write
 
 
-def test_files_are_known_by_content_and_place(results: Results) -> None:
+def test_files_are_known_by_content_and_place(results: SavedResults) -> None:
     assert [one["name"] for one in results.reports("demo")] == ["softmax", "moc", "mos", "lms-plif"]
     assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax", "smollm2/valid"]
     assert {saved.kind for saved in results.saved} == {
@@ -25,7 +25,7 @@ def test_files_are_known_by_content_and_place(results: Results) -> None:
     assert results.unknown == ()
 
 
-def test_numbers_of_a_model_are_of_all_its_seeds(results: Results) -> None:
+def test_numbers_of_a_model_are_of_all_its_seeds(results: SavedResults) -> None:
     assert results.numbers("ptb/mos", "perplexity") == [56, 57, 58]
     assert results.numbers("ptb/mos", "perplexity", split="valid") == [61, 62, 63]
     assert results.numbers("ptb/mos", "perplexity", how="dynamic") == [48]

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from softmax_bottleneck.figures import Results, find
+from softmax_bottleneck.figures import SavedResults, find
 from softmax_bottleneck.figures.lms import initial_slopes
 from softmax_bottleneck.figures.published_tables import PUBLISHED
 from softmax_bottleneck.results.published import tables
 
 
-def shown(name: str, results: Results) -> dict[tuple[str, str], str]:
+def shown(name: str, results: SavedResults) -> dict[tuple[str, str], str]:
     """Every cell of a table as it is laid out, by row and column."""
     entry = find(name)
     header, rows = entry.rows(entry.compute(results))  # type: ignore[attr-defined]
@@ -23,7 +23,7 @@ def shown(name: str, results: Results) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_every_published_number_is_there_once(name: str, results: Results) -> None:
+def test_every_published_number_is_there_once(name: str, results: SavedResults) -> None:
     data = find(name).compute(results)
     found = data[(data["kind"] == "published") & (data["text"] != "")]
     printed = [
@@ -38,7 +38,7 @@ def test_every_published_number_is_there_once(name: str, results: Results) -> No
     assert found["source"].str.contains("table|ET-ASGD").all()
 
 
-def test_measured_stands_beside_published(results: Results) -> None:
+def test_measured_stands_beside_published(results: SavedResults) -> None:
     table = shown("mos-table-1", results)
     row = "AWD-LSTM-MoS, not finetuned"
     assert table[f"{row}, published", "test"] == "55.97"
@@ -51,7 +51,7 @@ def test_measured_stands_beside_published(results: Results) -> None:
     assert "" not in table.values()
 
 
-def test_what_is_missing_is_listed(results: Results) -> None:
+def test_what_is_missing_is_listed(results: SavedResults) -> None:
     for name, missing in (
         ("mos-table-6", ["nothing measured of ptb/softmax, ptb/moc"]),
         ("mos-table-7", ["nothing measured of ptb/mos-k3, ptb/mos-k5, ptb/mos-k10, ptb/mos-k15, ptb/mos-k20"]),
@@ -64,7 +64,7 @@ def test_what_is_missing_is_listed(results: Results) -> None:
         assert entry.missing(entry.compute(results)) == missing
 
 
-def test_settings_stand_beside_those_of_the_presets(results: Results) -> None:
+def test_settings_stand_beside_those_of_the_presets(results: SavedResults) -> None:
     """The authors' code and table 8 exchange PTB's and WikiText-2's columns in two rows; all else agrees, rounded."""
     table = shown("mos-table-8", results)
     different = {name for name, heading in table if heading == "PTB, here" and _differs(table, name, "PTB")}
@@ -84,7 +84,7 @@ def _differs(table: dict[tuple[str, str], str], name: str, column: str) -> bool:
     return abs(float(published) - float(here)) > 0.011
 
 
-def test_slopes_before_any_training_are_those_of_the_draw(results: Results) -> None:
+def test_slopes_before_any_training_are_those_of_the_draw(results: SavedResults) -> None:
     """Against statistics of a million random slopes, and of a hundred samples of 100,000 for the extremes."""
     draws = np.logaddexp(0, math.log(math.e - 1) + np.random.default_rng(0).standard_normal((100, 100_000)))
     expected = initial_slopes()

@@ -13,7 +13,6 @@ FLOORS = {
     "core": 0,
     "results": 0,
     "results.plotting.spectra": 1,
-    "results.saved": 7,
     "spectrum": 1,
     "theory": 1,
     "heads": 2,

@@ -21,7 +21,7 @@ from scipy.special import rel_entr
 
 from softmax_bottleneck import compare, kld, rank
 from softmax_bottleneck.errors import MatrixError, SourceError
-from softmax_bottleneck.measure.divergences import Rows
+from softmax_bottleneck.measure.divergences import Distributions
 from softmax_bottleneck.measure.intervals import interval_divergences
 from softmax_bottleneck.sources import Part, open_source
 
@@ -54,7 +54,7 @@ def test_an_interval_ends_at_its_extremes(name: str, seed: int) -> None:
     error = 0.05
     zeros = np.zeros((1, 7))
     part = Part(0, log_p[None], seen[None], np.full((1, 1), error))
-    rows = Rows(np.log(q)[None], q[None], zeros)
+    rows = Distributions(np.log(q)[None], q[None], zeros)
     middle, half = interval_divergences(part, rows, None, is_llama_cpp=False)[name][:, 0]
     low, high = np.where(seen, np.exp(log_p - error), 0.0), np.exp(log_p + error)
     vertices = []  # all but one number at an end of its interval, that one by the sum

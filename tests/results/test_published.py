@@ -8,14 +8,14 @@ import pytest
 
 from softmax_bottleneck.evaluation import Cache, Dynamic, published_dynamic
 from softmax_bottleneck.evaluation.cache import WINDOWS
-from softmax_bottleneck.results.published import PAPERS, Table, expectation, rows_of, tables
+from softmax_bottleneck.results.published import PAPERS, PublishedTable, expectation, rows_of, tables
 from softmax_bottleneck.training import PRESETS
 
 EVERY = [table for paper in PAPERS for table in tables(paper)]
 
 
 @pytest.mark.parametrize("table", EVERY, ids=lambda table: f"{table.source}, {table.corpus}")
-def test_a_table_is_whole(table: Table) -> None:
+def test_a_table_is_whole(table: PublishedTable) -> None:
     """Each row has a cell for each column, names are unique, and numbers are numbers as printed."""
     assert table.caption
     assert len({row.name for row in table.rows}) == len(table.rows)

@@ -17,7 +17,7 @@ import pytest
 from softmax_bottleneck.core.progress import StreamProgress
 from softmax_bottleneck.core.workers import run_in_workers
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, OutputError
-from softmax_bottleneck.synthetic import Cell, FitConfig, Result, grid, run_grid, summarize, table
+from softmax_bottleneck.synthetic import Cell, CellResult, FitConfig, grid, run_grid, summarize, table
 from softmax_bottleneck.synthetic.cells import run, write
 from softmax_bottleneck.synthetic.grid import work
 
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 """
 
 
-def _same(first: list[Result], second: list[Result]) -> bool:
+def _same(first: list[CellResult], second: list[CellResult]) -> bool:
     return [{**result, "seconds": 0} for result in first] == [{**result, "seconds": 0} for result in second]
 
 

@@ -42,7 +42,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """A published table, or its part for one corpus."""
 
     paper: str
@@ -78,7 +78,7 @@ class Table:
 
 
 @cache
-def tables(paper: str, number: str | None = None) -> tuple[Table, ...]:
+def tables(paper: str, number: str | None = None) -> tuple[PublishedTable, ...]:
     """Return the tables of one of ``PAPERS``, or the parts of the one with a number, as printed.
 
     Example:
@@ -90,11 +90,11 @@ def tables(paper: str, number: str | None = None) -> tuple[Table, ...]:
     for table in content["table"]:
         how = table.pop("how", "")
         rows = tuple(Row(**{"how": how, **row, "values": tuple(row["values"])}) for row in table.pop("rows"))
-        every.append(Table(paper=content["paper"], rows=rows, **{**table, "columns": tuple(table["columns"])}))
+        every.append(PublishedTable(paper=content["paper"], rows=rows, **{**table, "columns": tuple(table["columns"])}))
     return tuple(table for table in every if number in (None, table.number))
 
 
-def rows_of(result: str) -> Iterator[tuple[Table, Row]]:
+def rows_of(result: str) -> Iterator[tuple[PublishedTable, Row]]:
     """Yield every published row of a model, starting with those of the preset's own training."""
     pairs = [(table, row) for paper in PAPERS for table in tables(paper) for row in table.rows if row.result == result]
     yield from sorted(pairs, key=lambda pair: [*HOW].index(pair[1].how))
@@ -110,7 +110,7 @@ def expectation(result: str) -> str:
         >>> expectation("text8/mos7")
         'valid 1.40, test 1.49 bits per character (Yang et al. 2018, table 12)'
     """
-    said: dict[str, list[Table]] = {}
+    said: dict[str, list[PublishedTable]] = {}
     for table, row in rows_of(result):
         text = _numbers(table, row)
         if text:
@@ -119,7 +119,7 @@ def expectation(result: str) -> str:
     return "; ".join(f"{text} ({_sources(sources)})" for text, sources in said.items()) or "no published number"
 
 
-def _numbers(table: Table, row: Row) -> str:
+def _numbers(table: PublishedTable, row: Row) -> str:
     values = {column: value for column, value in zip(table.columns, row.values, strict=True) if value}
     if table.metric:
         of_splits = ", ".join(f"{split} {grouped(values[split])}" for split in SPLITS[1:] if split in values)
@@ -140,7 +140,7 @@ def grouped(value: str) -> str:
     return " ".join([f"{int(first):,}" if first.isdigit() else first, *others])
 
 
-def _sources(tables: list[Table]) -> str:
+def _sources(tables: list[PublishedTable]) -> str:
     """Return the sources of numbers: "Yang et al. 2018, tables 1 and 5; Ganea et al. 2019, table 1"."""
     places: dict[str, list[str]] = {}
     for table in tables:

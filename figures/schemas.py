@@ -11,15 +11,15 @@ from annotated_types import Interval, Len
 from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
-from ..core.json_file import Count, Magnitude, Size, check_schema
-from ..evaluation.dialog import Score
-from ..heads.plif import SlopeStatistics
-from ..measure.comparison import Comparison
-from ..measure.divergence_report import PairwiseKLD
-from ..measure.report import Description, RankReport
-from ..synthetic.cells import Fitted
-from ..training.evaluate import Perplexity
-from .base import Result
+from softmax_bottleneck.core.json_file import Count, Magnitude, Size, check_schema
+from softmax_bottleneck.evaluation.dialog import Score
+from softmax_bottleneck.heads.plif import SlopeStatistics
+from softmax_bottleneck.measure.comparison import Comparison
+from softmax_bottleneck.measure.divergence_report import PairwiseKLD
+from softmax_bottleneck.measure.report import Description, RankReport
+from softmax_bottleneck.results.base import Result
+from softmax_bottleneck.synthetic.cells import Fitted
+from softmax_bottleneck.training.evaluate import Perplexity
 
 Positive = Annotated[float, Interval(gt=0)]
 
