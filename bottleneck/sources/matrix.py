@@ -219,10 +219,14 @@ class MatrixSource(Source):
 
     @spent("inspected")
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
-        at_once = max(1, EXPONENTIALS // block.shape[1])
+        sums, buffer = (
+            np.empty(len(block)),
+            np.empty((max(1, EXPONENTIALS // block.shape[1]), block.shape[1]), block.dtype),
+        )
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
-            parts = (np.exp(block[row : row + at_once]) for row in range(0, len(block), at_once))
-            sums = np.log(np.concatenate([part.sum(1, dtype=np.float64) for part in parts]))
+            for row in range(0, len(block), len(buffer)):
+                some = block[row : row + len(buffer)]
+                sums[row : row + len(some)] = np.log(np.exp(some, out=buffer[: len(some)]).sum(1, dtype=np.float64))
         allowed = allowed_log_sum(self._inspection.sampled, self.shape[1])
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if not wrong.size:

@@ -73,18 +73,16 @@ def find_noise(sample: Rows, *, eps: float, size: float | None = None, largest: 
 
 class _Floor(NamedTuple):
     deviation: float
-    directions: int
-    """Number of directions above the noise; the means of the rows and columns do not count."""
     is_resolved: bool
     """Whether it is the noise of the entries, or the roundoff of this decomposition, below which there may be less."""
 
 
-def _floor(sample: Rows, largest: float) -> _Floor | None:
+def _floor(sample: Rows, largest: float, most: int | None = None) -> _Floor | None:
+    """Return the floor of a sample, or ``None`` if there is none or ``most`` directions or more stand above it."""
     if sample.shape[1] > FIRST and len(sample) > FIRST:
         rows, columns = len(sample), sample.shape[1]
         some = evenly(rows, 2 * FIRST)[:, None], evenly(columns, FIRST)
-        first = _floor(sample[some], largest)
-        if first is not None and first.directions < FIRST // 2:
+        if first := _floor(sample[some], largest, FIRST // 2):
             return first
     if min(sample.shape) <= FEWEST + 1:
         return None
@@ -116,22 +114,25 @@ def _floor(sample: Rows, largest: float) -> _Floor | None:
         residual *= signs / np.float32(values[r])
         return _exceeds(residual, 1 / (ABOVE * edges[r]), start)
 
+    most = size if most is None else most
     places = np.flatnonzero((possible & is_small)[: last + 1])
-    if not places.size or places[-1] != last or not is_noise(last):
+    if not places.size or places[0] >= most or places[-1] != last or not is_noise(last):
         return None
     # Noise of a few rows or columns stands above that of all others, and what is left behind a part of it need not look
     # like noise: the search goes up in steps of a sixth, and back to the first place after the signal.
     signal, found = -1, 0
     while places[found] < last and not is_noise(places[found]):
         signal, found = found, min(int(np.searchsorted(places, places[found] * 7 // 6 + 1)), len(places) - 1)
+        if places[signal] >= most:
+            return None
     while signal + 1 < found:
         middle = (signal + found) // 2
         signal, found = (signal, middle) if is_noise(places[middle]) else (middle, found)
     low = int(places[found])
-    if low and not is_small[low - 1] and is_noise(low - 1):  # it begins above: the matrix itself
+    if low >= most or (low and not is_small[low - 1] and is_noise(low - 1)):  # it begins above: the matrix itself
         return None
     is_resolved = bool(values[low] > arithmetic)
-    return _Floor(float(values[low] / norms[low] if is_resolved else arithmetic / norms[0]), low, is_resolved)
+    return _Floor(float(values[low] / norms[low] if is_resolved else arithmetic / norms[0]), is_resolved)
 
 
 def evenly(size: int, most: int) -> NDArray[np.int64]:
