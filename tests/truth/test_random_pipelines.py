@@ -242,6 +242,20 @@ def test_noise_is_seen_whatever_its_shape() -> None:
     assert find_noise(rng.standard_normal((300, 200)), eps=EPS["float64"]) is None  # noise alone is the matrix
 
 
+@pytest.mark.parametrize("d", [400, 700, 1000])
+def test_noise_is_seen_behind_directions_that_fill_half_of_the_sample(d: int) -> None:
+    """The first 512 columns alone hold no noise from 504 directions on."""
+    found = find_noise(np.round(low_rank(2048, 1024, d), 1), eps=EPS["float64"])
+    assert found is not None
+    assert found.is_coarse
+    assert found.step == pytest.approx(0.1, rel=0.05)
+
+
+def test_random_numbers_are_a_matrix_of_full_rank_and_not_its_noise() -> None:
+    for rows in (1280, 2048):
+        assert find_noise(np.random.default_rng(0).standard_normal((rows, 1024)), eps=EPS["float64"]) is None
+
+
 def test_clean_numbers_are_determinate() -> None:
     for dtype in (np.float32, np.float64):
         for seed in range(20):
