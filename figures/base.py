@@ -26,7 +26,7 @@ from .results import SavedResults
 
 COLUMNS = ["row", "column", "kind", "text", "value", "spread", "low", "high", "seeds", "source"]
 """Columns of a table's data; see `TableEntry`."""
-CORPORA = {"demo": "Python's documentation", "ptb": "Penn Treebank", "wt2": "WikiText-2"}
+CORPORA = {"demo": "Python's docs", "ptb": "Penn Treebank", "wt2": "WikiText-2"}
 """Corpora by the first part of a family's name."""
 Compute = Callable[[SavedResults], pd.DataFrame]
 Draw = Callable[[Axes, pd.DataFrame], None]
@@ -200,7 +200,7 @@ def family_panels(*, share_y: bool = True) -> dict[str, Any]:
         corpus = CORPORA.get(family.partition("-")[0])
         return f"{corpus} ({family})" if corpus else family
 
-    return {"panel": "family", "panel_title": title, "layout": {"least_width": 2.4, "share_y": share_y}}
+    return {"panel": "family", "panel_title": title, "layout": {"least_width": 2.3, "height": 1.0, "share_y": share_y}}
 
 
 def cell(row: str, column: str, kind: str, text: str, **more: Any) -> dict[str, Any]:

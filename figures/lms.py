@@ -41,10 +41,10 @@ def random_function(results: SavedResults) -> pd.DataFrame:
     return pd.DataFrame({"x": x, "f": values, "knot": [False, *[True] * len(knots), False]})
 
 
-@figure("lms-figure-1", data=random_function)
+@figure("lms-figure-1", data=random_function, heading=lambda data: "an example with random slopes, not a measurement")
 def plif(ax: Axes, data: pd.DataFrame) -> None:
-    """A piecewise linear increasing function (PLIF) with eight pieces on [−4, 4] and random slopes, which continues
-    linearly outside (Ganea et al. 2019, figure 1 and §4).
+    """An example, not a measurement: a piecewise linear increasing function (PLIF) with eight pieces on [−4, 4] and
+    random slopes, which continues linearly outside (Ganea et al. 2019, figure 1 and §4).
     """
     look, knots = HEADS["lms-plif"], data[data["knot"]]
     ax.plot(data["x"], data["f"], **look.line(label="PLIF $f$"))

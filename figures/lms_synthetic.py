@@ -27,6 +27,8 @@ KEYS = ("alpha", "vocab", "dim", "model", "seed", "contexts")
 """Keys that tell results apart."""
 LEAST_EXCESS = 1e-9
 """Smallest share of a divergence that float64 tells from 0."""
+APART = 5
+"""Largest ratio of neighbouring embedding sizes that a line joins: over a wider gap a straight line shows no trend."""
 MOST_LEVEL = 3
 """Number of models whose names fit side by side under a panel."""
 
@@ -62,9 +64,25 @@ def _describe(data: pd.DataFrame) -> str:
     return (
         f"Means of {data['seed'].nunique()} seeds, bands of one standard deviation; contexts: "
         f"{contexts}, where Ganea et al. 2019 have 100,000. A cross is what the Softmax's fitted embeddings give "
-        "with the context vectors of least KL; a hollow marker stands where not all fits met the criterion of "
-        "convergence. Fits that diverged have no part in the means."
+        "with the context vectors of least KL. A hollow marker stands where not all fits met the criterion of "
+        f"convergence{_claim(data)}. No line joins points whose D differ by more than a factor of {APART}. Fits that "
+        "diverged have no part in the means."
     )
+
+
+def _claim(data: pd.DataFrame) -> str:
+    """Return how many of the points that differ most from the Softmax, by half of the most at least, are hollow."""
+    metric = data.columns[len(KEYS)]
+    points = data.groupby(["vocab", "dim", "model"]).agg({metric: "mean", "converged": "all"}).reset_index()
+    is_softmax = points["model"] == "softmax"
+    others = points[~is_softmax].merge(points[is_softmax], on=["vocab", "dim"], suffixes=("", "_softmax"))
+    lead = (others[metric] - others[f"{metric}_softmax"]).abs()
+    clear = others[lead > lead.max() / 2]
+    if clear.empty:
+        return ""
+    hollow = len(clear) - int(clear["converged"].sum())
+    most = f"; {hollow} of the {len(clear)} points that differ most from the Softmax are hollow"
+    return f"{most}: what the heads can reach there is open" if hollow else most
 
 
 def _heading(data: pd.DataFrame) -> str:
@@ -92,7 +110,8 @@ def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
     dims, models = sorted(data["dim"].unique()), [*by_model(data)]
     for place, (look, rows) in enumerate(models):
         if len(dims) > 1:
-            draw_means(ax, rows, "dim", metric, **look.line(marker=look.marker, markeredgewidth=0))
+            for _, part in rows.groupby((rows["dim"] / rows["dim"].shift()).gt(APART).cumsum()):
+                draw_means(ax, part, "dim", metric, **look.line(marker=look.marker, markeredgewidth=0))
         else:
             spread = [rows[metric].std()] if len(rows) > 1 else None
             ax.errorbar([place], [rows[metric].mean()], spread, fmt=look.marker, color=look.color, capsize=3)
@@ -118,7 +137,7 @@ def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
     if len(unfinished):
         hollow: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "", "zorder": 4}
         ax.plot(unfinished.index, unfinished[metric], look.marker, color=look.color, **hollow)
-        ax.plot([], [], "o", color="0.3", label="not all converged", **hollow)
+        ax.plot([], [], "o", color="0.3", label="not all fits converged", **hollow)
     reached = means["attainable"].dropna()
     if len(reached):
         size = 1.6 * rcParams["lines.markersize"]
@@ -173,7 +192,7 @@ def attainable_kl(ax: Axes, data: pd.DataFrame) -> None:
     dims = sorted(data["dim"].unique())
     ax.set_xticks(dims, [str(dim) for dim in dims])
     ax.minorticks_off()
-    ax.set(xlabel="embedding size $D$", ylabel="excess of the fit")
+    ax.set(xlabel="embedding size $D$", ylabel="avoidable share of the KL")
 
 
 for _number, _metric, _alpha in (

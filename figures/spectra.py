@@ -54,13 +54,12 @@ def measured(results: SavedResults) -> Iterator[Measured]:
 
 
 def cdf_data(results: SavedResults) -> pd.DataFrame:
-    """Return ``family``, ``model``, ``normalized``, ``percent`` and ``resolved``; see `Spectrum.curves`."""
+    """Return ``family``, ``model`` and columns of `Spectrum.curves`, which see."""
 
     def curves(key: str, spectrum: Spectrum) -> pd.DataFrame:
         family, _, model = key.rpartition("/")
         rows = spectrum.curves(model).assign(family=family).query("part == 'raw'")
-        columns = ["family", "model", "normalized", "percent", "resolved"]
-        return rows.sort_values("normalized", kind="stable")[columns]
+        return rows[["family", "model", "index", "normalized", "percent", "resolved", "size"]]
 
     shown = {key: each for key, each in results.spectra.items() if key.rpartition("/")[0] not in ELSEWHERE}
     return stacked(curves(key, spectrum) for key, spectrum in shown.items())
@@ -69,8 +68,9 @@ def cdf_data(results: SavedResults) -> pd.DataFrame:
 @figure("mos-figure-1", data=cdf_data, **family_panels(),
         needs=f"spectra of the demo or of 'bottleneck demo --family NAME', or {SPECTRUM}")  # fmt: skip
 def cdf(ax: Axes, data: pd.DataFrame) -> None:
-    """Percentage of the log-probability matrix's singular values below a share of the largest (Yang et al. 2018, figure
-    1). Where a curve starts with a hollow circle, its method does not resolve smaller values.
+    """Percentage of the log-probability matrix's singular values above a share of the largest. Yang et al. 2018,
+    figure 1, show the percentage below, in which all of a Softmax lies between 96 and 100 %. Where a curve starts with
+    a hollow circle, its method does not resolve smaller values.
     """
     draw_cdf(ax, data)
 
@@ -117,7 +117,7 @@ def rank_by_tolerance(ax: Axes, data: pd.DataFrame) -> None:
         ax.plot(rows["factor"], rows["rank"], drawstyle="steps-post", **look.line())
         if rows["unresolved"].any():
             mark_unresolved(ax, rows.head(1), "factor", "rank", look)
-    ax.set(xscale="log", yscale="log", xlabel="tolerance, multiples of Press's", ylabel="rank")
+    ax.set(xscale="log", yscale="log", xlabel="tolerance / Press's", ylabel="rank")
 
 
 def effective_ranks_data(results: SavedResults) -> pd.DataFrame:
@@ -141,7 +141,7 @@ def effective_ranks(ax: Axes, data: pd.DataFrame) -> None:
     for look, rows in by_model(data):
         resolved = rows[rows["rank"].notna()]
         ax.plot(resolved["epsilon"], resolved["rank"].astype(float), **look.line())
-    ax.set(xscale="log", yscale="log", xlabel="share ε of the energy that is left out", ylabel="ε-effective rank")
+    ax.set(xscale="log", yscale="log", xlabel="share ε of energy left out", ylabel="ε-effective rank")
 
 
 def row_centring_data(results: SavedResults) -> pd.DataFrame:

@@ -208,9 +208,8 @@ def learned(results: SavedResults) -> pd.DataFrame:
         panel="size", panel_title=lambda size, rows: f"d = {size}")  # fmt: skip
 def spam(ax: Axes, data: pd.DataFrame) -> None:
     """Loss of the repeated symbol over that of a uniform guess after equal training on SpamLang, in which every text
-    repeats one symbol: 0 is learned, 1 is not. Solid: texts of all M symbols, so that a symbol of M = 100,000 is seen a
-    hundredth as often as one of M = 1,000. Dashed: the output layer has M outputs, but texts are drawn from 1,000
-    symbols. One seed.
+    repeats one symbol: 0 is learned, 1 is not. With texts of all M symbols, a symbol of M = 100,000 is seen a hundredth
+    as often as one of M = 1,000; with texts of 1,000 symbols, only the output layer grows. One seed.
     """
     fewest = data["symbols"].min()
     for head, rows in data.groupby("head", sort=False):
@@ -220,6 +219,8 @@ def spam(ax: Axes, data: pd.DataFrame) -> None:
                 rows[part]["vocab"], rows[part]["share"], dashes, color=look.color, marker=look.marker,
                 label=look.label if dashes == "-" else None,
             )  # fmt: skip
+    for dashes, texts in (("-", "texts of all M symbols"), ("--", f"texts of {fewest:,} symbols")):
+        ax.plot([], [], dashes, color="0.3", label=texts)
     ax.set_xscale("log")
-    ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * data["share"].max()))  # both panels share it
+    ax.set_ylim(-0.02, max(ax.get_ylim()[1], 1.05 * data["share"].max()))  # both panels share it
     ax.set(xlabel="M", ylabel="loss / loss of a guess")

@@ -19,15 +19,18 @@ DECADE = 10
 """Ratio of ranks from which on their axis is logarithmic."""
 ASIDE = 0.08
 """Epochs between the marks of two models, so that equal ranks stand side by side."""
-LABELS = {"perplexity": "perplexity − the best", "rank": "row-centred rank"}
+LABELS = {"perplexity": "perplexity − that of {}", "rank": "row-centred rank"}
+BASE = "softmax"
+"""Head that the others are compared with, where its course is there; otherwise the first one."""
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 """Digits to exponents: the ε of an effective rank is a power of ten, ``1e-3``."""
 
 
 def course(results: SavedResults) -> pd.DataFrame:
-    """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low``, ``high`` and ``drawn``; seed 0.
+    """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low``, ``high``, ``base`` and ``drawn``; seed 0.
 
-    The family is that with most checkpoints, or the last one if none was kept.
+    The family is that with most checkpoints, or the last one if none was kept; ``drawn`` is the rank, or the perplexity
+    less that of the model ``base`` after the same epoch.
     """
     rows = [
         _row("perplexity", saved, epoch=row["epoch"], value=row["valid_perplexity"])
@@ -42,8 +45,12 @@ def course(results: SavedResults) -> pd.DataFrame:
     ranked = data.loc[data["panel"] == "rank", "family"].mode()[:1]
     family = ranked if len(ranked) else data["family"][-1:]
     data = data[data["family"].isin(family)].sort_values(["panel", "model", "epoch"], kind="stable")
-    best = data.groupby(["panel", "epoch"])["value"].transform("min")
-    return data.assign(drawn=data["value"].where(data["panel"] == "rank", data["value"] - best))
+    models = data.loc[data["panel"] == "perplexity", "model"].unique().tolist()
+    base = BASE if BASE in models else next(iter(models), "")
+    courses = data[(data["panel"] == "perplexity") & (data["model"] == base)].groupby("epoch")["value"].last()
+    less = data["value"] - data["epoch"].map(courses)
+    name = HEADS[head].label if (head := head_of(base)) else base
+    return data.assign(base=name, drawn=data["value"].where(data["panel"] == "rank", less))
 
 
 def _row(panel: str, saved: Saved, **values: Any) -> dict[str, Any]:
@@ -54,11 +61,10 @@ def _row(panel: str, saved: Saved, **values: Any) -> dict[str, Any]:
         lacks=lambda data: [] if (data["panel"] == "rank").any() else [NEEDS],
         layout={"share_y": False, "height": 0.75})  # fmt: skip
 def training_course(ax: Axes, data: pd.DataFrame) -> None:
-    """Validation perplexity less the lowest of all models after the same epoch, and the rank of the row-centred
-    log-probability matrix, over training; bars from the lowest to the highest rank within the interval of tolerances.
-    Marks of one epoch stand side by side. Models of the
-    preset family ``ptb-fast`` (the papers' sizes on Penn Treebank), or of another if more of its checkpoints were
-    ranked.
+    """Validation perplexity less the Softmax's after the same epoch, and the rank of the row-centred log-probability
+    matrix, over training; bars from the lowest to the highest rank within the interval of tolerances. Marks of one
+    epoch stand side by side. Models of the preset family ``ptb-fast`` (the papers' sizes on Penn Treebank), or of
+    another if more of its checkpoints were ranked.
     """
     panel = data["panel"].iloc[0]
     middle = (data["model"].nunique() - 1) / 2
@@ -72,7 +78,7 @@ def training_course(ax: Axes, data: pd.DataFrame) -> None:
         ax.set_yscale("log" if is_wide else "linear")
         if not is_wide:
             ax.set_ylim(0, max(1.0, 1.08 * data["high"].max()))
-    ax.set(xlabel="epoch", ylabel=LABELS[panel])
+    ax.set(xlabel="epoch", ylabel=LABELS[panel].format(data["base"].iloc[0]))
 
 
 @table("training-course-table", needs=NEEDS)

@@ -24,12 +24,15 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
+import seaborn
 from matplotlib import pyplot as plt
 
 import softmax_bottleneck as sb
 
 folder = Path(mkdtemp())
 HEADS = ["softmax", "moc", "mos", "lms-plif"]
+looks = plt.cycler(color=seaborn.color_palette("colorblind", 4)) + plt.cycler(linestyle=["-", "--", "-.", ":"])
+plt.rc("axes", prop_cycle=looks)
 
 # %% [markdown]
 # ## Train four output layers
@@ -82,20 +85,11 @@ table[
 # %% [markdown]
 # ## The spectra
 #
-# A rank is one number read off a whole spectrum. Here are all singular values, over the largest. The dashed lines are
-# each model's tolerance; the band around the first covers tolerances ten times larger and smaller.
+# A rank is one number read off a whole spectrum. Here are all singular values, over the largest. The dashed line is the
+# tolerance, and the band covers tolerances ten times larger and smaller.
 
 # %%
-figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-for name, report in reports.items():
-    values = report.spectrum.values / report.spectrum.values[0]
-    known = values > max(report.spectrum.error / report.spectrum.values[0], 1e-16)
-    [line] = ax.loglog(np.arange(1, len(values) + 1)[known], values[known], label=name)
-    ax.axhline(report.rank.tolerance / report.rank.sigma_1, color=line.get_color(), linestyle="--", linewidth=0.8)
-relative = reports["mos"].rank.tolerance / reports["mos"].rank.sigma_1
-ax.axhspan(relative / 10, relative * 10, color="0.9", zorder=0)
-ax.set(xlabel="index i", ylabel="σᵢ / σ₁", title="Two spectra fall off a cliff; two slide down a slope")
-ax.legend()
+sb.RankReports(report.named(name) for name, report in reports.items()).plot()
 plt.show()
 
 # %% [markdown]
@@ -134,7 +128,7 @@ table[["rank_by_rule.press", "rank_by_rule.numpy", "rank_by_rule.gap"]]
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 for place, report in enumerate(reports.values()):
     for offset, rank, marker in ((-0.12, report.rank, "o"), (0.12, report.rank_centered, "s")):
-        ax.plot([rank.low, rank.high], [place + offset] * 2, color=f"C{place}", linewidth=3, alpha=0.4)
+        ax.hlines(place + offset, rank.low, rank.high, color=f"C{place}", linewidth=3, alpha=0.4)
         ax.plot(rank.value, place + offset, marker, color=f"C{place}")
 ax.set_yticks(range(len(HEADS)), HEADS)
 ax.invert_yaxis()

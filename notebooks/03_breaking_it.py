@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
+import seaborn
 import torch
 from matplotlib import pyplot as plt
 from torch.nn.functional import logsigmoid
@@ -27,6 +28,7 @@ from torch.nn.functional import logsigmoid
 import softmax_bottleneck as sb
 
 _ = torch.manual_seed(0)
+seaborn.set_palette("colorblind")
 
 # %% [markdown]
 # ## One trained Softmax, taken apart
@@ -54,17 +56,9 @@ def measured(logits):
     return sb.rank(log_prob.numpy(), eps="float32", method="gram"), perplexity
 
 
-def draw_spectra(reports, title):
-    """Draw the singular values over the largest, and each tolerance as a dotted line."""
-    _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name, report in reports.items():
-        values = report.spectrum.values / report.spectrum.values[0]
-        values = values[values > report.spectrum.error / report.spectrum.values[0]]
-        [line] = ax.loglog(np.arange(1, len(values) + 1), values, label=f"{name}: {report.rank}")
-        tolerance = report.rank.tolerance / report.rank.sigma_1
-        ax.axhline(tolerance, color=line.get_color(), linestyle=":", linewidth=0.8)
-    ax.set(xlabel="index i", ylabel="σᵢ / σ₁", title=title)
-    ax.legend(fontsize="small", title="rank")
+def draw_spectra(reports):
+    """Draw the singular values over the largest, with the tolerance, and each rank in the legend."""
+    sb.RankReports(report.named(f"{name}: {report.rank}") for name, report in reports.items()).plot()
     plt.show()
 
 
@@ -86,7 +80,7 @@ with torch.no_grad():
         "sigsoftmax, logits − 8": measured(logits - 8 + logsigmoid(logits - 8)),
         "random PLIF": measured(random_plif(logits)),
     }
-draw_spectra({name: report for name, (report, _) in results.items()}, "The same logits under four functions")
+draw_spectra({name: report for name, (report, _) in results.items()})
 
 # %%
 for name, (report, perplexity) in results.items():
@@ -102,7 +96,8 @@ for name, (report, perplexity) in results.items():
 # ## A mixture of softmaxes
 #
 # MoS mixes probabilities: $\log \sum_k \pi_k \exp(\cdot)$ of $K$ linear functions is not linear. We can see what the
-# number of components does without any training, on random weights and the same context vectors.
+# number of components does without any training, on random weights with $d = 8$ and the same context vectors; one
+# component is a softmax.
 
 # %%
 mixtures = {}
@@ -112,7 +107,7 @@ for components in (1, 2, 5, 15):
         for parameter in head.parameters():
             parameter.normal_(0, 1)
     mixtures[f"K = {components}"] = sb.rank(head, hidden=H, method="dense")
-draw_spectra(mixtures, "MoS with random weights, d = 8: one component is a softmax")
+draw_spectra(mixtures)
 
 # %% [markdown]
 # ## A high rank does not mean better predictions
@@ -135,7 +130,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained
 left.fill_between(range(len(levels)), low, high, alpha=0.25)
 left.semilogy(range(len(levels)), value, "o-")
 left.set(title="rank, with its interval", xlabel="noise of the slopes", xticks=range(len(levels)), xticklabels=levels)
-right.plot(range(len(levels)), perplexity, "o-", color="tab:red")
+right.plot(range(len(levels)), perplexity, "o-")
 right.set(title="perplexity", xlabel="noise of the slopes", xticks=range(len(levels)), xticklabels=levels)
 plt.show()
 

@@ -124,6 +124,8 @@ class NeedReport(Result, kind="need"):
         return [*ratio, partial(self._draw, "acceptance", 1.0)]
 
     def _draw(self, what: str, unit: float, ax: Axes) -> None:
+        from matplotlib.ticker import LogFormatter
+
         for (fit, label), line in zip(FITS.items(), ("-o", "--s"), strict=True):
             curve: Sequence[Reduced] = getattr(self, fit)
             values = [getattr(each, what) / unit for each in curve]
@@ -134,6 +136,8 @@ class NeedReport(Result, kind="need"):
         ax.set_xlabel("dimensions $r$")
         if what == "perplexity":
             ax.set_yscale("log")
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.5)))  # 1.02 near 1, not 10^0
         ax.set_ylabel("perplexity over the model's" if what == "perplexity" else "acceptance, $1 - \\mathrm{TV}$")
 
 

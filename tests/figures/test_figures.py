@@ -86,7 +86,7 @@ def test_what_the_axes_say(results: SavedResults, canvases: list[Canvas], tmp_pa
         figure.save(figure.compute(results), tmp_path / name, formats=("png",), style=STYLES["screen"])
         return canvases[-1]
 
-    assert drawn("effective-ranks").axes[0].get_xlabel() == "share ε of the energy that is left out"
+    assert drawn("effective-ranks").axes[0].get_xlabel() == "share ε of energy left out"
     assert drawn("lms-figure-5").axes[0].get_xlabel() == "position of the token"
     assert drawn("lms-figure-2").legends[0]._ncols == len(drawn("lms-figure-2").legends[0].get_texts()) == 4
     assert drawn("parthiban-figure").legends[0].get_title().get_text() == "all points are published numbers"
@@ -103,10 +103,10 @@ def test_what_the_axes_say(results: SavedResults, canvases: list[Canvas], tmp_pa
 
 
 def test_the_curves_of_figure_1(results: SavedResults, ax: Axes) -> None:
-    """Each value at or below x, counted; where values are not resolved, the curve begins at the resolution."""
+    """Each value above x, counted; where values are not resolved, the curve begins at the resolution."""
     figure = find("mos-figure-1")
     data = figure.compute(results)
-    rows = data[data["model"] == "mos"]
+    rows = data[data["model"] == "mos"][::-1]
     assert rows["resolved"].tolist() == [False, *[True] * (len(rows) - 1)]
     for x, percent in rows[["normalized", "percent"]].itertuples(index=False):
         assert percent == pytest.approx(100 * np.count_nonzero(FULL / FULL[0] <= x * (1 + 1e-12)) / SIZE)
@@ -116,6 +116,8 @@ def test_the_curves_of_figure_1(results: SavedResults, ax: Axes) -> None:
     assert list(drawn) == ["Softmax", "MoC", "MoS", "limit of resolution", "LMS-PLIF"]
     assert drawn["Softmax"] == drawn["MoC"]
     assert min(drawn["MoS"][0]) == pytest.approx(ERROR / FULL[0])
+    for x, percent in list(zip(*drawn["MoS"], strict=True)):
+        assert percent == pytest.approx(100 * np.count_nonzero(FULL / FULL[0] > x * (1 + 1e-12)) / SIZE)
     assert [to_hex(line.get_color()) for line in hollow(ax)] == [HEADS["mos"].color]
 
 
@@ -167,7 +169,7 @@ def test_fits_to_dirichlet_distributions(number: str, results: SavedResults, ax:
             assert fits["attainable"].mean() == pytest.approx(scale * row[f"best_{metric}"])
     figure.draw(ax, data[data["vocab"] == 1000])  # type: ignore[attr-defined]
     drawn = lines(ax)
-    assert list(drawn) == ["Softmax", "LMS", "Softmax, attainable", "not all converged"]
+    assert list(drawn) == ["Softmax", "LMS", "Softmax, attainable", "not all fits converged"]
     assert drawn["LMS"][0] == [2, 5]
     assert drawn["LMS"][1] == pytest.approx([scale * expected.loc[(1000, dim, "lms"), metric] for dim in (2, 5)])
     assert [list(line.get_xdata()) for line in hollow(ax)] == [[5]]  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def lay_out(
     shown = list(axes.flat)[: len(panels)]
     for ax, panel in zip(shown, panels, strict=True):
         panel.draw(ax)
-        ax.set_title(plain(panel.title))
+        ax.set_title(plain(panel.title), fontsize=mpl.rcParams["legend.fontsize" if columns > 2 else "axes.titlesize"])
     for ax in axes[:, 1:].flat if share_y else ():
         ax.set_ylabel("")
         ax.tick_params(labelleft=False)

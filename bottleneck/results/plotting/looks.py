@@ -51,7 +51,7 @@ HEADS = {
     "softmax": Look("Softmax", BLACK, "o", width=1.9, layer=1.9),
     "moc": Look("MoC", ORANGE, "s", DASHES[1], width=1.2, layer=2.2),
     "mos": Look("MoS", BLUE, "D"),
-    "sigsoftmax": Look("Sigsoftmax", GREEN, "^"),
+    "sigsoftmax": Look("Sigsoftmax", GREEN, "^", DASHES[2], layer=2.2),
     "gss": Look("GSS", PINK, "v", DASHES[3], layer=2.2),
     "lms-plif": Look("LMS-PLIF", RED, "P"),
     "lms-net": Look("LMS", BROWN, "h", DASHES[1], layer=2.2),
@@ -60,6 +60,10 @@ HEADS = {
     "mixtape": Look("Mixtape", OLIVE, ">"),
 }
 """Look of each head, by its registered name."""
+LINES: tuple[dict[str, Any], ...] = (
+    {"width": 1.9, "layer": 1.9}, *({"dashes": dashes, "layer": 2.2} for dashes in DASHES[1:])
+)  # fmt: skip
+"""Lines of names without a head."""
 OTHER_NAMES = {"lms": "lms-net"}
 """Registered names of heads that have another name in the synthetic experiments."""
 
@@ -93,15 +97,17 @@ def plain(text: str) -> str:
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """Return a look for every name, heads first, in the order of ``HEADS``.
 
-    Names of one head differ in their dashes. Names without a head take the colours that no head among them has.
+    Names of one head differ in their dashes. Names without a head take the colours that no head among them has, and of
+    several the first a wide line under broken ones, so that equal curves are all seen.
     """
     chosen: dict[str, Look] = {}
     ordered = sorted(names, key=lambda name: [*HEADS, None].index(head_of(name)))
     taken = {HEADS[head].color for name in ordered if (head := head_of(name))}
     free = cycle([color for color in PALETTE if color not in taken] or PALETTE)
+    lines = cycle(LINES if sum(head_of(name) is None for name in ordered) > 1 else [{}])
     for name in ordered:
         head = head_of(name)
-        base = HEADS[head] if head else Look(name, next(free), "o")
+        base = HEADS[head] if head else Look(name, next(free), "o", **next(lines))
         same = [look for look in chosen.values() if look.color == base.color]
         label = base.label if head and head in (name, OTHER_NAMES.get(name)) else plain(name)
         dashes = DASHES[(DASHES.index(base.dashes) + len(same)) % len(DASHES)]

@@ -21,9 +21,7 @@ from .looks import Look, looks
 
 PARTS = ("raw", "row-centred")
 LEFT = 1e-10
-"""The smallest share of a cumulative distribution; the axis of the MoS paper's figure 1 begins there."""
-STEPS = 1000
-"""Points of a cumulative distribution: a tenth of a percent cannot be seen in print."""
+"""The smallest share of a distribution; the axis of the MoS paper's figure 1 begins there."""
 POINTS = 400
 """Points of a curve on logarithmic axes, at equal ratios: more are not told apart in print."""
 ZERO = 1e-3
@@ -72,20 +70,21 @@ def _parts(part: str) -> Sequence[str]:
 
 
 def draw_cdf(ax: Axes, data: pd.DataFrame) -> None:
-    """Draw the percentage of singular values below a share of the largest, one curve a model."""
+    """Draw the percentage of singular values above a share of the largest, one curve a model."""
     for model, look in looks(dict.fromkeys(data["model"])).items():
-        rows = data[data["model"] == model].sort_values("normalized", kind="stable")
-        seen = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, STEPS).round().astype(int))]
-        ax.plot(seen["normalized"], seen["percent"], drawstyle="steps-post", **look.line())
+        rows = data[data["model"] == model]
+        rows = rows.assign(above=100 * (rows["index"] - 1) / rows["size"])
+        seen = rows.iloc[spaced(len(rows))[::-1]]
+        ax.plot(seen["normalized"], seen["above"], drawstyle="steps-post", **look.line())
         least = rows[~rows["resolved"]]
         if len(least) and least["normalized"].iloc[0] > LEFT:
-            mark_unresolved(ax, least, "normalized", "percent", look)
-    ax.set_xscale("log")
-    ax.set_xlim(LEFT, 1.5)
-    ax.set_ylim(0, 101)
-    ax.set_yticks(np.arange(0, 101, 20))
-    ax.set_xlabel(r"normalized singular value $\sigma\,/\,\sigma_1$")
-    ax.set_ylabel("values below, %")
+            mark_unresolved(ax, least, "normalized", "above", look)
+    ax.set(xscale="log", yscale="log")
+    ax.set_xlim(max(LEFT, 0.1 * data.loc[data["resolved"], "normalized"].min()), 1.5)
+    ax.set_ylim(70 / data["size"].max(), 140)
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_xlabel(r"singular value $\sigma\,/\,\sigma_1$")
+    ax.set_ylabel("values above, %")
 
 
 def draw_scree(ax: Axes, data: pd.DataFrame) -> None:
