@@ -143,8 +143,8 @@ print(sb.rank(layer, hidden=hidden).rank, "= 32 + the bias + the log-partition")
 # %% [markdown]
 # ## A figure and a table for a paper
 #
-# `report.plot(log=False)` draws the cumulative percentage of normalized singular values (figure 1 of Yang et al. 2018)
-# into axes of your own.
+# `report.plot(log=False)` draws the percentage of singular values above a share of the largest (figure 1 of Yang et al.
+# 2018 shows the percentage below) into axes of your own.
 
 # %%
 with plt.rc_context({"font.size": 8, "font.family": "serif"}):

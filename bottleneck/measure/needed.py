@@ -126,10 +126,12 @@ class NeedReport(Result, kind="need"):
     def _draw(self, what: str, unit: float, ax: Axes) -> None:
         from matplotlib.ticker import LogFormatter
 
-        for (fit, label), line in zip(FITS.items(), ("-o", "--s"), strict=True):
+        from ..results.plotting.looks import BLUE, ORANGE
+
+        for (fit, label), line, color in zip(FITS.items(), ("-o", "--s"), (BLUE, ORANGE), strict=True):
             curve: Sequence[Reduced] = getattr(self, fit)
             values = [getattr(each, what) / unit for each in curve]
-            ax.plot([each.dimensions for each in curve], values, line, markersize=3, label=label)
+            ax.plot([each.dimensions for each in curve], values, line, color=color, markersize=3, label=label)
         ax.axvline(self.embedding_size, color="0.45", linestyle="-.", linewidth=0.9, label="bound d")
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")

@@ -46,7 +46,7 @@ def draw_limits(ax: Axes, tests: Mapping[str, tuple[float, float]]) -> None:
     values, limits = ([max(each[place], LEAST) for each in tests.values()] for place in (0, 1))
     ax.plot(values, list(tests), "o", color=BLUE, label="left by the rows")
     ax.plot(limits, list(tests), "|", color=ORANGE, markersize=14, markeredgewidth=2, label="most of roundoff")
-    ax.set(xscale="log", ylim=(len(tests) - 0.5, -0.5), xlabel="share, relative")
+    ax.set(xscale="log", ylim=(len(tests) - 0.5, -0.5), xlabel="deviation from the model, relative")
 
 
 def draw_intervals(ax: Axes, scores: Mapping[str, Any]) -> None:
