@@ -219,14 +219,12 @@ class MatrixSource(Source):
 
     @spent("inspected")
     def _check_log_probs(self, start: int, block: NDArray[Any]) -> None:
-        sums, buffer = (
-            np.empty(len(block)),
-            np.empty((max(1, EXPONENTIALS // block.shape[1]), block.shape[1]), block.dtype),
-        )
+        columns = block.shape[1]
+        sums, buffer = np.empty(len(block)), np.empty((max(1, EXPONENTIALS // columns), columns), block.dtype)
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
-            for row in range(0, len(block), len(buffer)):
-                some = block[row : row + len(buffer)]
-                sums[row : row + len(some)] = np.log(np.exp(some, out=buffer[: len(some)]).sum(1, dtype=np.float64))
+            for at in range(0, len(block), len(buffer)):
+                some = block[at : at + len(buffer)]
+                np.log(np.exp(some, out=buffer[: len(some)]).sum(1, dtype=np.float64), out=sums[at : at + len(some)])
         allowed = allowed_log_sum(self._inspection.sampled, self.shape[1])
         wrong = np.flatnonzero(~(np.abs(sums) <= allowed))
         if not wrong.size:

@@ -93,7 +93,7 @@ def _floor(sample: Rows, largest: float, most: int | None = None) -> _Floor | No
     size = min(rows, columns)
     if not centered.any():
         return None
-    _, values, V = svd(np.linalg.qr(centered, "r") if rows > columns else centered)
+    _, values, V = svd(np.asarray(np.linalg.qr(centered, "r")) if rows > columns else centered)
     values, V = values[:size], V[:size]
     left, right = centered @ V.T, V.T * values  # both are exact up to the roundoff of the largest value
     random = np.random.default_rng(0)

@@ -104,8 +104,8 @@ class Replaced:
             self._near_lowest = [entry for entry in self._near_lowest if entry[0] <= least + NEARBY]
         if least <= self._lowest + NEARBY and len(self._near_lowest) < MOST_PLACES:
             for row in np.flatnonzero(lowest <= self._lowest + NEARBY):
-                columns = np.flatnonzero((rows[row] <= self._lowest + NEARBY) & (rows[row] > -np.inf))
-                self._near_lowest += [(float(rows[row, column]), self._rows + row, column) for column in columns]
+                near = np.flatnonzero((rows[row] <= self._lowest + NEARBY) & (rows[row] > -np.inf)).tolist()
+                self._near_lowest += [(float(rows[row, column]), self._rows + int(row), column) for column in near]
             del self._near_lowest[2 * MOST_PLACES :]
 
     def _see_masks(self, rows: NDArray[np.float64], likeliest: NDArray[np.float64]) -> None:
