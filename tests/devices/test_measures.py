@@ -21,7 +21,7 @@ from softmax_bottleneck.measure.cost import estimate_cost
 from softmax_bottleneck.spectrum import SpectrumSettings, matrix_spectrum
 from softmax_bottleneck.synthetic.cells import Cell, run
 
-TIMES = {"seconds", "peak_memory_bytes", "version", "driver"}
+TIMES = {"seconds", "spent", "peak_memory_bytes", "version", "driver"}
 ROUNDOFF = {"sigma_next", "gap"}
 """Values of a rank at the roundoff, which every order of additions changes."""
 
