@@ -169,10 +169,19 @@ HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFac
 
 LAYER: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(LayerOptions)}
 
-for _options, _named in ((HuggingFaceOptions, HUGGING_FACE), (Opening, OPENING), (LayerOptions, LAYER)):
-    _options.__doc__ = f"{_options.__doc__}\n\n" + "\n".join(
-        f"* ``{name}``: {option.help} {option.more}".rstrip() for name, option in _named.items()
-    )
+
+def describe(options: type) -> None:
+    """Add a line for each option to the docstring of a class of options."""
+    lines = []
+    for name, hint in _hints(options):
+        option = hint.__metadata__[0]
+        values = f"One of {', '.join(map(repr, option.choices))}." if option.choices else ""
+        lines.append(f"* ``{name}``: {' '.join(filter(None, (option.help, values, option.more)))}")
+    options.__doc__ = "\n\n".join([str(options.__doc__), "\n".join(lines)])
+
+
+for _options in (HuggingFaceOptions, Opening, LayerOptions):
+    describe(_options)
 
 
 RANK: Mapping[str, Option] = {

@@ -2,7 +2,7 @@
 
 from .comparing import compare
 from .comparison import Comparison, Comparisons
-from .computing import RankOptions, singular_values
+from .computing import RankOptions, SpectrumOptions, singular_values
 from .cost import CostEstimate, estimate_cost
 from .directions import Directions, HeadStatistics, directions, head_statistics
 from .extended import ExtendedStructure, extended_structure
@@ -21,7 +21,7 @@ from .verdict import Verdict, verdict
 __all__ = [
     "Comparison", "Comparisons", "CostEstimate", "Directions", "ExtendedStructure", "GradientReport",
     "HeadReport", "HeadRows", "HeadStatistics", "HiddenSizeEstimate", "Identification", "NeedReport", "RankOptions",
-    "RankReport", "RankReports", "Reduced", "Verdict", "argmaxable", "checkpoints", "compare",
+    "RankReport", "RankReports", "Reduced", "SpectrumOptions", "Verdict", "argmaxable", "checkpoints", "compare",
     "directions", "estimate_cost", "estimate_hidden_size", "extended_structure", "gradient", "head",
     "head_rows", "head_statistics", "identify", "kld", "logits_from_top_k", "need", "rank", "singular_values",
     "verdict",

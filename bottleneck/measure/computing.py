@@ -13,7 +13,7 @@ from ..core.checks import typed
 from ..core.clock import each_spent, spent
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
-from ..core.options import RANK, Opening, Option, takes
+from ..core.options import OPENING, RANK, Opening, Option, describe, takes
 from ..core.parallel import ALONE, Processes
 from ..core.progress import Progress
 from ..core.version import __version__
@@ -50,20 +50,36 @@ MASKED = Sentence(
 """Advice for tokens of probability 0."""
 
 
-class RankOptions(Opening, total=False):
-    """The options of `rank`."""
+class SpectrumOptions(Opening, total=False):
+    """The options of `singular_values`."""
 
     method: Annotated[str, RANK["method"]]
-    eps: Annotated[str | float | None, RANK["eps"]]
-    max_memory: Annotated[int | str | None, Option(None, "Bytes for the decomposition.")]
-    inf: Annotated[str, RANK["inf"]]
-    progress: Annotated[Progress | bool, Option(False, "Where to report.")]
+    max_memory: Annotated[
+        int | str | None,
+        Option(
+            None,
+            "Bytes for the decomposition, or a size such as '1GiB'; by default half of the free memory, or all that an "
+            "accelerator has free.",
+        ),
+    ]
     width: Annotated[int, RANK["width"]]
+    progress: Annotated[Progress | bool, Option(False, "Where to report; True means standard error.")]
     processes: Annotated[
         Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")
     ]
+
+
+class RankOptions(SpectrumOptions, total=False):
+    """The options of `rank`."""
+
+    eps: Annotated[str | float | None, RANK["eps"]]
+    inf: Annotated[str, RANK["inf"]]
     estimate_hidden_size: Annotated[bool, RANK["estimate_hidden_size"]]
     checkpoint: Annotated[bool, Option(False, "Add what H, W, gradient and loss show, as of several checkpoints.")]
+
+
+for _options in (SpectrumOptions, RankOptions):
+    describe(_options)
 
 
 def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple[Spectrum, str]:
@@ -161,16 +177,9 @@ def _what(source: Source) -> str:
     return named.get(kind, "a matrix") + (f" with a {head} head" if head else "")
 
 
-@takes(Opening)
+@takes(SpectrumOptions)
 @typed
-def singular_values(
-    source: Any,
-    *,
-    method: str = "auto",
-    max_memory: int | str | None = None,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
-) -> Spectrum:
+def singular_values(source: Any, **options: Unpack[SpectrumOptions]) -> Spectrum:
     """Return the singular values of a source's matrix, raw and row-centred.
 
     Without ``kind``, an array, a tensor or blocks of rows are measured as they are. An iterator of blocks is read once
@@ -178,11 +187,7 @@ def singular_values(
 
     Args:
         source: as for `rank`.
-        method: name of a spectrum method; ``"auto"`` chooses one, which ``Spectrum.method`` names.
-        max_memory: bytes for the decomposition, or ``"1GiB"``; by default half of the free memory, or all that an
-            accelerator has free.
-        progress: where to report; ``True`` means standard error.
-        options: how the source is opened, see `Opening`.
+        options: see `SpectrumOptions`.
 
     Raises:
         BottleneckError: for a source that cannot be read, or numbers that are not finite.
@@ -192,13 +197,13 @@ def singular_values(
         >>> singular_values(np.diag([3.0, 2.0, 1.0])).values.round(6).tolist()
         [3.0, 2.0, 1.0]
     """
-    asked = {"method": method, "max_memory": max_memory, "progress": progress}
-    how = SpectrumSettings.of({**options, **asked})
-    as_it_is = not options.keys() - {"device"} and not isinstance(source, str | Path)
+    how = SpectrumSettings.of(options)
+    opening: Any = {name: value for name, value in options.items() if name in OPENING}
+    as_it_is = not opening.keys() - {"device"} and not isinstance(source, str | Path)
     source_kind = find(source) if as_it_is else None
     if source_kind in (KINDS["array"], KINDS["blocks"]):
         return matrix_spectrum(source, how)
     if source_kind is KINDS["zarr"] and hasattr(source, "shape"):
-        options["kind"] = "matrix"
-    (opened,) = prepared([source], options, how.progress)
+        opening["kind"] = "matrix"
+    (opened,) = prepared([source], opening, how.progress)
     return compute_spectrum(opened, opened.expected_precision.value, how)[0]

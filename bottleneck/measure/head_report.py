@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import torch
 from numpy.typing import NDArray
 
-from ..core.checks import check_above_zero, check_positive
+from ..core.checks import check_above_zero
 from ..core.options import LayerOptions, Opening
 from ..core.progress import Progress, reporting
 from ..errors import Function, Sentence, SourceError
@@ -214,12 +214,7 @@ def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
     )
 
 
-def _check(limit: float | None, workers: int, **_: Any) -> None:
-    check_above_zero(limit=limit)
-    check_positive(workers=workers)
-
-
-@measurement(opens=layers, check=_check)
+@measurement(opens=layers, check=lambda limit, **_: check_above_zero(limit=limit))
 def argmaxable(
     source: OutputWeights,
     *,

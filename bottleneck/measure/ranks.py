@@ -54,17 +54,7 @@ def rank(source: Source, **options: Unpack[RankOptions]) -> RankReport:
             a (T, M) array or tensor, an iterable of (n, M) blocks, a head with ``hidden=H``, or a function or torch
             module from token ids (B, L) to logits (B, L, M) with ``data=batches``. Several of them are a dictionary by
             label or a list, in which a name may be ``LABEL=SOURCE``; a list of arrays is one matrix in blocks.
-        options: how the source is opened (`Opening`), and:
-
-            * ``method``: ``"dense"``, ``"gram"``, ``"tsqr"``, ``"sketch"`` or ``"factored"``; ``"auto"`` takes
-              ``"factored"`` if the head has thin factors, otherwise a method that fits in memory.
-            * ``eps``: relative roundoff of the entries, a type's name or a number; by default recorded or inferred.
-            * ``max_memory``: bytes for the decomposition, or ``"1GiB"``; by default half of the free memory, or all
-              that an accelerator has free.
-            * ``inf``: ``"refuse"`` to refuse −∞, or ``"drop-columns"`` to leave out the columns that hold it; the
-              report counts them.
-            * ``progress``: where to report; ``True`` means standard error.
-            * ``width``, ``processes``, ``estimate_hidden_size``, ``checkpoint``: see `RankOptions`.
+        options: how the source is opened, how its spectrum is computed, and how it is judged, see `RankOptions`.
 
     Returns:
         A report, or of several sources one for each, as `RankReports`. If they are `checkpoints` of one training, the

@@ -49,7 +49,6 @@ def test_one_and_several(name: str, runs: dict[str, Path]) -> None:
         ("kld", {"pairs": 1}, "must be 'all' or a number of at least 2"),
         ("gradient", {"sample": 0}, "sample must be at least 1"),
         ("perplexity", {"how": "quickly"}, "how must be one of"),
-        ("argmaxable", {"workers": 0}, "workers must be at least 1"),
         ("argmaxable", {"limit": 0.0}, "limit must be above 0"),
     ],
 )
