@@ -11,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from ..core.full_precision import full_precision
-from ..core.options import Opening
 from ..core.progress import Progress, reporting
 from ..core.tensor_file import digest
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, RunOnText
 from ..language_models.checkpoint import corpus_of
 from ..sources import Source
-from ..sources.measurement import measurement, opened
+from ..sources.measurement import MeasurementOptions, measurement, opened
 from ..training.evaluate import How, Perplexity
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
 from .dynamic import FILE, Dynamic, dynamic_evaluate, gradient_statistics, published_dynamic
@@ -44,8 +43,7 @@ def perplexity(
     *,
     how: How = "static",
     settings: Mapping[str, Any] | None = None,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
+    **options: Unpack[MeasurementOptions],
 ) -> Perplexity:
     """Score the token that follows each context of a source.
 
@@ -55,17 +53,16 @@ def perplexity(
         source: as for `rank`; the tokens that follow its contexts must be known.
         how: ``"static"``, or for a run also ``"dynamic"`` (`dynamic_evaluate`) or ``"cache"`` (`cache_evaluate`).
         settings: values that replace the published ones: fields of `Dynamic`, or ``window`` for the cache.
-        progress: where to report; ``True`` means standard error.
-        options: how the source is opened, see `Opening`.
+        options: how the source is opened, and where to report, see `MeasurementOptions`.
 
     Raises:
         SourceError: when the source does not say which tokens follow its contexts.
         ConfigurationError: for a setting that does not apply.
         BottleneckError: for a source that cannot be read.
     """
-    report = reporting(progress)
+    progress = reporting(options.get("progress", False))
     if how == "static":
-        scores = _static(source, report)
+        scores = _static(source, progress)
     elif not isinstance(source, RunOnText):
         raise ConfigurationError(f"{how} evaluation takes a run, and {source.description['path']} is not one")
     elif not source.is_whole:
@@ -76,7 +73,7 @@ def perplexity(
             "answer others: evaluate it without"
         )
     else:
-        scores = (_dynamic if how == "dynamic" else _cached)(source, dict(settings or {}), report)
+        scores = (_dynamic if how == "dynamic" else _cached)(source, dict(settings or {}), progress)
     return replace(scores, source=source.description)
 
 

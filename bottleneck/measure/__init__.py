@@ -1,5 +1,6 @@
 """Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, output layer, identification."""
 
+from ..sources.measurement import MeasurementOptions
 from .comparing import compare
 from .comparison import Comparison, Comparisons
 from .computing import RankOptions, SpectrumOptions, singular_values
@@ -19,10 +20,10 @@ from .reports import RankReports, checkpoints
 from .verdict import Verdict, verdict
 
 __all__ = [
-    "Comparison", "Comparisons", "CostEstimate", "Directions", "ExtendedStructure", "GradientReport",
-    "HeadReport", "HeadRows", "HeadStatistics", "HiddenSizeEstimate", "Identification", "NeedReport", "RankOptions",
-    "RankReport", "RankReports", "Reduced", "SpectrumOptions", "Verdict", "argmaxable", "checkpoints", "compare",
-    "directions", "estimate_cost", "estimate_hidden_size", "extended_structure", "gradient", "head",
-    "head_rows", "head_statistics", "identify", "kld", "logits_from_top_k", "need", "rank", "singular_values",
-    "verdict",
+    "Comparison", "Comparisons", "CostEstimate", "Directions", "ExtendedStructure", "GradientReport", "HeadReport",
+    "HeadRows", "HeadStatistics", "HiddenSizeEstimate", "Identification", "MeasurementOptions", "NeedReport",
+    "RankOptions", "RankReport", "RankReports", "Reduced", "SpectrumOptions", "Verdict", "argmaxable",
+    "checkpoints", "compare", "directions", "estimate_cost", "estimate_hidden_size", "extended_structure",
+    "gradient", "head", "head_rows", "head_statistics", "identify", "kld", "logits_from_top_k", "need", "rank",
+    "singular_values", "verdict",
 ]  # fmt: skip

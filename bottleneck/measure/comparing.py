@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import typed
-from ..core.options import Opening, takes
-from ..core.progress import Progress, reporting
+from ..core.options import takes
 from ..errors import ConfigurationError, MatrixError, Parameter, SourceError
 from ..results.base import short_names
 from ..sources import (
@@ -27,7 +26,7 @@ from ..sources import (
     is_several,
     labelled,
 )
-from ..sources.measurement import prepared
+from ..sources.measurement import MeasurementOptions, prepared
 from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
 from .comparison import Comparison, Comparisons, Example, Prediction
@@ -52,8 +51,7 @@ def compare(
     *,
     examples: int = 5,
     like_llama_cpp: bool = False,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
+    **options: Unpack[MeasurementOptions],
 ) -> Comparisons: ...
 
 
@@ -64,12 +62,11 @@ def compare(
     *,
     examples: int = 5,
     like_llama_cpp: bool = False,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
+    **options: Unpack[MeasurementOptions],
 ) -> Comparison: ...
 
 
-@takes(Opening)
+@takes(MeasurementOptions)
 @typed
 def compare(
     first: Any,
@@ -77,8 +74,7 @@ def compare(
     *,
     examples: int = 5,
     like_llama_cpp: bool = False,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
+    **options: Unpack[MeasurementOptions],
 ) -> Comparison | Comparisons:
     r"""Compare models Q with a reference P on one text, exactly, in one pass and one more for each difference's rank.
 
@@ -102,8 +98,7 @@ def compare(
         examples: number of contexts to keep for each model.
         like_llama_cpp: whether KL(P‖Q) leaves out tokens whose probability in P is at most e⁻¹⁶, as llama.cpp's
             ``perplexity --kl-divergence`` does. Its other definitions are those above.
-        progress: where to report; ``True`` means standard error.
-        options: how the sources are opened, see `Opening`.
+        options: how the sources are opened, and where to report, see `MeasurementOptions`.
 
     Returns:
         A comparison for two sources, or of several, `Comparisons` of each model with the first.
@@ -125,8 +120,7 @@ def compare(
     if (second is None) != several or (several and len(first) < 2) or (not several and is_several(first)):
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")
     named = labelled(first if several else [first, second])
-    report = reporting(progress)
-    sources = prepared(named.values(), options, report)
+    how, sources = SpectrumSettings.of(options), prepared(named.values(), options)
     for source in sources:
         if source.description["kind"] == "matrix":
             raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
@@ -145,12 +139,11 @@ def compare(
     targets = _targets(sources)
     pairs = [Pair(reference, model, targets, examples) for model in models]
     rows = min(source.rows_at_once() for source in sources)
-    with report.bar("comparing", reference.shape[0], "contexts") as bar:
+    with how.progress.bar("comparing", reference.shape[0], "contexts") as bar:
         for first_block, *blocks in zip(*(_rows(source, rows) for source in sources), strict=True):
             for pair, block in zip(pairs, blocks, strict=True):
                 pair.add(first_block, block)
             bar.advance(len(first_block.log_probs))
-    how = SpectrumSettings(device=options.get("device", "auto"), progress=report)
     results = [pair.comparison(how, like_llama_cpp=like_llama_cpp) for pair in pairs]
     if not several:
         return results[0]

@@ -13,13 +13,12 @@ from ..core.checks import typed
 from ..core.clock import each_spent, spent
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
-from ..core.options import OPENING, RANK, Opening, Option, describe, takes
+from ..core.options import OPENING, RANK, Option, describe, takes
 from ..core.parallel import ALONE, Processes
-from ..core.progress import Progress
 from ..core.version import __version__
 from ..errors import Function, MatrixError, Parameter, Sentence
 from ..sources import KINDS, FactorRows, Source, find
-from ..sources.measurement import prepared
+from ..sources.measurement import MeasurementOptions, prepared
 from ..spectrum import (
     Factored,
     RangeFinder,
@@ -50,7 +49,7 @@ MASKED = Sentence(
 """Advice for tokens of probability 0."""
 
 
-class SpectrumOptions(Opening, total=False):
+class SpectrumOptions(MeasurementOptions, total=False):
     """The options of `singular_values`."""
 
     method: Annotated[str, RANK["method"]]
@@ -63,7 +62,6 @@ class SpectrumOptions(Opening, total=False):
         ),
     ]
     width: Annotated[int, RANK["width"]]
-    progress: Annotated[Progress | bool, Option(False, "Where to report; True means standard error.")]
     processes: Annotated[
         Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")
     ]
@@ -198,12 +196,11 @@ def singular_values(source: Any, **options: Unpack[SpectrumOptions]) -> Spectrum
         [3.0, 2.0, 1.0]
     """
     how = SpectrumSettings.of(options)
-    opening: Any = {name: value for name, value in options.items() if name in OPENING}
-    as_it_is = not opening.keys() - {"device"} and not isinstance(source, str | Path)
+    as_it_is = not options.keys() & OPENING.keys() - {"device"} and not isinstance(source, str | Path)
     source_kind = find(source) if as_it_is else None
     if source_kind in (KINDS["array"], KINDS["blocks"]):
         return matrix_spectrum(source, how)
     if source_kind is KINDS["zarr"] and hasattr(source, "shape"):
-        opening["kind"] = "matrix"
-    (opened,) = prepared([source], opening, how.progress)
+        options["kind"] = "matrix"
+    (opened,) = prepared([source], options)
     return compute_spectrum(opened, opened.expected_precision.value, how)[0]

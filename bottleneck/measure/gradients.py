@@ -18,14 +18,13 @@ from torch.autograd import forward_ad
 from ..core.checks import check_positive
 from ..core.devices import exact
 from ..core.full_precision import full_precision
-from ..core.options import Opening
 from ..core.progress import Progress, reporting
 from ..errors import Function, MatrixError, Sentence, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import Source
-from ..sources.measurement import measurement, opened
+from ..sources.measurement import MeasurementOptions, measurement, opened
 from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
 
@@ -144,9 +143,7 @@ def _percent(share: float) -> str:
 
 
 @measurement(opens=opened, check=lambda sample, **_: check_positive(sample=sample))
-def gradient(
-    source: Source, *, sample: int = DEFAULT_SAMPLE, progress: Progress | bool = False, **options: Unpack[Opening]
-) -> GradientReport:
+def gradient(source: Source, *, sample: int = DEFAULT_SAMPLE, **options: Unpack[MeasurementOptions]) -> GradientReport:
     r"""Measure the share of the loss gradient at the logits that backpropagation passes on to the hidden states.
 
     The loss −log P(y) has the gradient G = P − onehot(y) at the logits, (T, M), and G W at the hidden states, the input
@@ -168,8 +165,7 @@ def gradient(
     Args:
         source: a model as for `rank`, with known targets.
         sample: number of evenly spaced contexts at which the Jacobian is computed.
-        progress: where to report; ``True`` means standard error.
-        options: how the source is opened, see `Opening`.
+        options: how the source is opened, and where to report, see `MeasurementOptions`.
 
     Raises:
         SourceError: for a matrix, which has no output layer.
@@ -200,7 +196,8 @@ def gradient(
         finite = source.head.log_prob(first)[0].isfinite()
     possible = slice(None) if bool(finite.all()) else finite  # no gradient reaches h through tokens of probability 0
     columns, ids = None if weight is None else weight[possible], torch.from_numpy(targets).to(finite.device)
-    whole, projected, directions, batch = _project(source, columns, possible, ids, used, reporting(progress))
+    progress = reporting(options.get("progress", False))
+    whole, projected, directions, batch = _project(source, columns, possible, ids, used, progress)
     kept, random_energy = _kept(whole, projected), directions / source.shape[1]
     sigma = matrix_spectrum(batch.cpu().numpy(), SpectrumSettings(method="dense", device="cpu")).values
     shares = np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))

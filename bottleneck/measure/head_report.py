@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from ..core.checks import check_above_zero
-from ..core.options import LayerOptions, Opening
-from ..core.progress import Progress, reporting
+from ..core.options import LayerOptions
+from ..core.progress import reporting
 from ..errors import Function, Sentence, SourceError
 from ..heads import RankBound
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import OutputWeights
-from ..sources.measurement import layers, measurement
+from ..sources.measurement import MeasurementOptions, layers, measurement
 from ..spectrum import EPS, RankEstimate, effective_rank, entropy_rank, stable_rank
 from ..spectrum.measures import ENERGY_LEFT_OUT
 from ..theory import ArgmaxReport, PowerLaw, power_law, unargmaxable
@@ -220,8 +220,7 @@ def argmaxable(
     *,
     limit: float | None = 60.0,
     workers: int = 1,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
+    **options: Unpack[MeasurementOptions],
 ) -> ArgmaxReport:
     """Decide for each token of a source's output layer whether any context vector makes it the argmax.
 
@@ -230,8 +229,7 @@ def argmaxable(
             each logit. A text is neither read nor asked for.
         limit: seconds for each token's linear program; a token that exceeds it is reported as unknown.
         workers: number of processes; see `theory.unargmaxable`.
-        progress: where to report; ``True`` means standard error.
-        options: see `LayerOptions`; the other options of `Opening` are accepted and change nothing.
+        options: see `LayerOptions`; the other options of `MeasurementOptions` are accepted and change nothing.
 
     Raises:
         SourceError: for a mixture, whose argmax no single set of logits decides, or what has no output layer.
@@ -243,7 +241,8 @@ def argmaxable(
             f"{layer.source['path']} has a {layer.source['head']} head: the argmax of a mixture is not decided by one "
             "set of logits; give a model with a single softmax"
         )
-    report = unargmaxable(layer.weight, layer.bias, seconds=limit, workers=workers, progress=reporting(progress))
+    progress = reporting(options.get("progress", False))
+    report = unargmaxable(layer.weight, layer.bias, seconds=limit, workers=workers, progress=progress)
     if layer.own_tokens is not None and layer.own_tokens < report.vocab:
         report = report.with_padding(layer.own_tokens)
     return replace(report, source=layer.source)

@@ -10,15 +10,14 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..core.checks import typed
-from ..core.options import LayerOptions, Opening, takes
-from ..core.progress import Progress, reporting
+from ..core.options import LayerOptions, takes
 from ..errors import ConfigurationError, Function, OutputError, Sentence, SourceError
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
 from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, labelled
-from ..sources.measurement import prepared
+from ..sources.measurement import MeasurementOptions, prepared
 from ..sources.output_weights import OutputWeights, output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
@@ -116,15 +115,14 @@ class Identification(Result, kind="identification"):
         return [partial(draw_limits, tests=tests)]
 
 
-@takes(Opening)
+@takes(MeasurementOptions)
 @typed
 def identify(
     rows: Any,
     models: Any,
     *,
     layer: LayerOptions | None = None,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
+    **options: Unpack[MeasurementOptions],
 ) -> Results[Identification]:
     r"""Say for each model whether rows of log-probabilities, or of logits, may come from it; nothing is trained.
 
@@ -148,13 +146,12 @@ def identify(
         rows: a source as for `rank`, such as a matrix file of log-probabilities.
         models: one model or W, several as a list, or a dictionary by label; see `sources.output_weights`.
         layer: options that open the models, see `LayerOptions`.
-        progress: where to report; ``True`` means standard error.
-        options: how the rows are opened, see `Opening`.
+        options: how the rows are opened, and where to report, see `MeasurementOptions`.
 
     Raises:
         SourceError: for rows or models that cannot be read, or an output layer that is not log-linear.
     """
-    (source,) = prepared([rows], options, reporting(progress))
+    (source,) = prepared([rows], options)
     several = isinstance(models, list | tuple | dict)
     named = labelled(models if several else [models])
     if not named:

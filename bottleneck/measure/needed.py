@@ -14,7 +14,6 @@ from torch import Tensor
 from ..core.checks import check_positive
 from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
-from ..core.options import Opening
 from ..core.progress import Progress, reporting
 from ..errors import Parameter, Sentence, SourceError
 from ..heads.scores import Scores
@@ -22,7 +21,7 @@ from ..language_models import ModelOnText
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
-from ..sources.measurement import measurement, opened
+from ..sources.measurement import MeasurementOptions, measurement, opened
 from ..spectrum.arithmetic import triangle_of_blocks
 from .directions import ROWS
 
@@ -144,9 +143,7 @@ class NeedReport(Result, kind="need"):
 
 
 @measurement(opens=opened)
-def need(
-    source: Source, *, ranks: Sequence[int] | None = None, progress: Progress | bool = False, **options: Unpack[Opening]
-) -> NeedReport:
+def need(source: Source, *, ranks: Sequence[int] | None = None, **options: Unpack[MeasurementOptions]) -> NeedReport:
     r"""Measure what is left of a model when its output layer has only r of its d dimensions.
 
     With H the context vectors of some contexts, (T, d), and C = W − 1w̄ᵀ the output embeddings less their mean row, the
@@ -162,8 +159,7 @@ def need(
     Args:
         source: a model as for `rank` whose head has one set of logits; each half needs some contexts.
         ranks: values of r; by default 1, 2, 4, … and d.
-        progress: where to report; ``True`` means standard error.
-        options: how the source is opened, see `Opening`.
+        options: how the source is opened, and where to report, see `MeasurementOptions`.
 
     Raises:
         SourceError: for a mixture, a matrix, or fewer than two contexts.
@@ -185,7 +181,7 @@ def need(
     chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
     halves = range(T // 2), range(T // 2, T)
     with torch.no_grad(), full_precision():
-        curves, perplexity = _curves(source, halves, chosen, reporting(progress))
+        curves, perplexity = _curves(source, halves, chosen, reporting(options.get("progress", False)))
     return NeedReport(
         source=source.description,
         fitted=len(halves[0]),

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_seed, shown, typed
-from ..core.options import Opening
-from ..core.progress import Progress, reporting
+from ..core.progress import reporting
 from ..errors import ConfigurationError, MatrixError, Parameter
 from ..sources import Source
-from ..sources.measurement import measurement
+from ..sources.measurement import MeasurementOptions, measurement
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked
 from ..spectrum.inspection import allowed_log_sum
@@ -266,8 +265,7 @@ def kld(
     *,
     pairs: Literal["all"] | int = "all",
     seed: int = 0,
-    progress: Progress | bool = False,
-    **options: Unpack[Opening],
+    **options: Unpack[MeasurementOptions],
 ) -> PairwiseKLD:
     """Measure the expected pairwise KL divergence of a source's rows, in nats (Yang et al. 2018, appendix C.1).
 
@@ -275,17 +273,18 @@ def kld(
         source: as for `rank`.
         pairs: ``"all"`` for all T² ordered pairs, exactly and in one pass, or the number of pairs to draw, at least 2.
         seed: seed of the draw.
-        progress: where to report; ``True`` means standard error.
-        options: how the source is opened, see `Opening`.
+        options: how the source is opened, and where to report, see `MeasurementOptions`.
 
     Raises:
         BottleneckError: for a source that cannot be read, rows that are not finite or not log-probabilities, or tokens
             that only some contexts mask by a large negative number.
     """
 
+    progress = reporting(options.get("progress", False))
+
     def blocks() -> Iterator[NDArray[Any]]:
         masked, nearly = np.zeros((2, source.entries_shape[1]), dtype=np.int64)
-        with reporting(progress).bar("computing pairwise KL", source.entries_shape[0], "contexts") as bar:
+        with progress.bar("computing pairwise KL", source.entries_shape[0], "contexts") as bar:
             for rows in source.entries():
                 if rows.min() < rows.max() + MASK:
                     below = rows - rows.max(1, keepdims=True)

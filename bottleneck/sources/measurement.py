@@ -1,20 +1,18 @@
 """What every measurement does with its source: open it, prepare it, take the time, and name the result."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from torch import nn
 
 from ..core.checks import typed
 from ..core.clock import counting
-from ..core.options import LAYER, OPENING, Opening, takes
+from ..core.options import LAYER, OPENING, Opening, Option, describe, takes
 from ..core.progress import SILENT, Progress, reporting
 from ..language_models import Source
 from ..results.base import Result, Results, short_names
@@ -43,37 +41,49 @@ class Measurement(Generic[P, R, S]):
         raise NotImplementedError
 
 
-def opened(sources: Iterable[Any], options: Any, progress: Progress) -> list[Source]:
+class MeasurementOptions(Opening, total=False):
+    """The options of every measurement of a matrix."""
+
+    progress: Annotated[Progress | bool, Option(False, "Where to report; True means standard error.")]
+
+
+describe(MeasurementOptions)
+
+
+def opened(sources: Iterable[Any], options: Any) -> list[Source]:
     """Open sources whose entries are not read one by one."""
-    return open_sources(sources, options)
+    return open_sources(sources, _chosen(options, OPENING))
 
 
-def prepared(sources: Iterable[Any], options: Any, progress: Progress) -> list[Source]:
+def prepared(sources: Iterable[Any], options: Any) -> list[Source]:
     """Open sources, and prepare all of them: each is what it is said to be, before one is measured."""
-    found = open_sources(sources, options)
+    found, progress = opened(sources, options), reporting(options.get("progress", False))
     for source in found:
         source.prepare(progress)
     return found
 
 
-def layers(sources: Iterable[Any], options: Any, progress: Progress) -> list[OutputWeights]:
+def layers(sources: Iterable[Any], options: Any) -> list[OutputWeights]:
     """Open output layers, without the text that other options of `Opening` are about."""
-    known = {name: value for name, value in options.items() if name in LAYER}
-    return [output_weights(source, **known) for source in sources]
+    return [output_weights(source, **_chosen(options, LAYER)) for source in sources]
+
+
+def _chosen(options: Any, names: Iterable[str]) -> Any:
+    return {name: options[name] for name in names if name in options}
 
 
 @overload
 def measurement(
-    options: type = Opening, *, several: Callable[[Iterable[R]], S], **more: Any
+    options: type = MeasurementOptions, *, several: Callable[[Iterable[R]], S], **more: Any
 ) -> Callable[[Callable[Concatenate[Any, P], R]], Measurement[P, R, S]]: ...
 @overload
 def measurement(
-    options: type = Opening, **more: Any
+    options: type = MeasurementOptions, **more: Any
 ) -> Callable[[Callable[Concatenate[Any, P], R]], Measurement[P, R, Results[R]]]: ...
 def measurement(  # type: ignore[misc]
-    options: type = Opening,
+    options: type = MeasurementOptions,
     *,
-    opens: Callable[[Iterable[Any], Any, Progress], Iterable[Any]] = prepared,
+    opens: Callable[[Iterable[Any], Any], Iterable[Any]] = prepared,
     check: Callable[..., object] = lambda **_: None,
     of_all: Callable[[Iterable[Any]], Mapping[str, Any]] = lambda _: {},
     several: Any = Results,
@@ -101,8 +111,6 @@ def measurement(  # type: ignore[misc]
             given.apply_defaults()
             (source, *more), settings = given.args, given.kwargs
             check(**settings)
-            opening = {name: value for name, value in settings.items() if name in OPENING}
-            progress = reporting(settings.get("progress", False))
 
             def measure(source: Any, started: float) -> Any:
                 result = function(source, *more, **settings)
@@ -110,11 +118,11 @@ def measurement(  # type: ignore[misc]
                 return replace(result, seconds=seconds) if hasattr(result, "seconds") else result
 
             if not is_several(source):
-                (one,) = opens([source], opening, progress)
+                (one,) = opens([source], settings)
                 return measure(one, started)
-            by_label = labelled(source)
+            by_label, progress = labelled(source), reporting(settings.get("progress", False))
             settings = {**of_all(by_label.values()), **settings}
-            sources = dict(zip(by_label, opens(by_label.values(), opening, progress), strict=True))
+            sources = dict(zip(by_label, opens(by_label.values(), settings), strict=True))
             return several(results_of(sources, lambda each: counting()(measure)(each, time.monotonic()), progress))
 
         shown = [first.replace(annotation="Any"), *others]
