@@ -15,11 +15,12 @@ from ..core.checks import typed
 from ..core.files import explain_output_errors, make_folder, only_process, sha256_bytes, sha256_json
 from ..core.interruption import note_if_interrupted
 from ..core.json_file import json_if_any
-from ..core.options import Opening, takes
+from ..core.options import takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import BottleneckError, OutputError, Parameter, SourceError, StoreError
-from ..sources import Source, open_source
+from ..sources import Source
+from ..sources.measurement import MeasurementOptions, opened
 from ..sources.store import (
     FORMAT,
     LOG_PROBS,
@@ -38,9 +39,9 @@ LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """Name of a temporary file that Zarr leaves behind when it is killed."""
 
 
-@takes(Opening)
+@takes(MeasurementOptions)
 @typed
-def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **options: Unpack[Opening]) -> Path:
+def dump(source: Any, path: str | Path, **options: Unpack[MeasurementOptions]) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 
     Memory holds one block. An interrupted dump continues at the chunk it had reached and ends with the same bytes.
@@ -49,8 +50,7 @@ def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **
     Args:
         source: as for `rank`.
         path: the store, a folder that ends in ``.zarr``.
-        progress: where to report; ``True`` means standard error.
-        options: how the source is opened, see `Opening`.
+        options: how the source is opened, and where to report, see `MeasurementOptions`.
 
     Returns:
         The store's path.
@@ -59,22 +59,22 @@ def dump(source: Any, path: str | Path, *, progress: Progress | bool = False, **
         StoreError: when ``path`` holds other files, or a store of another model, text or size.
         OutputError: when the store cannot be written.
     """
-    opened, path = open_source(source, **options), Path(path)
+    (source,), path = opened([source], options), Path(path)
 
     def written() -> str:
         chunks = len([*path.glob(f"{LOG_PROBS}/c/*/0")])
-        contexts = f"{min(opened.shape[0], chunks * opened.rows_at_once()):,} of {opened.shape[0]:,} contexts"
+        contexts = f"{min(source.shape[0], chunks * source.rows_at_once()):,} of {source.shape[0]:,} contexts"
         return f"{contexts} are kept in {path}, and the same command continues from there"
 
     with note_if_interrupted(written):
-        attributes = _attributes(opened)
+        attributes = _attributes(source)
         _refuse_other_files(path)
         with only_process(make_folder(path)) as alone:
             if not alone:
                 raise StoreError(
                     f"another process is dumping into {path}: wait until it is done, or give another ", Parameter("out")
                 )
-            _write(opened, path, attributes, reporting(progress))
+            _write(source, path, attributes, reporting(options.get("progress", False)))
     return path
 
 
