@@ -28,7 +28,7 @@ SECONDS_TO_CALIBRATE = 0.2
 
 @dataclass(frozen=True, repr=False)
 class CostEstimate(Result, kind="cost"):
-    """Expected time and memory of a rank measurement, correct to an order of magnitude."""
+    """Expected time and memory of a rank measurement, correct to an order of magnitude: numbers without a picture."""
 
     source: Mapping[str, Any]
     """What would be measured: path, kind, head, corpus, split."""

@@ -93,7 +93,7 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: b
     if rank.at_least:
         doubt = rank.doubt or "a sketch gives only this lower bound"
         settles = "a larger width or the method tsqr settles it"
-        return Verdict(f"open: the {name} is at least {rank.low:,}{allowed}; {doubt}", settles)
+        return Verdict(Sentence(f"open: the {name} is at least {rank.low:,}{allowed}; ", doubt), settles)
     if not rank.doubt:
         doubt, settles = "it depends on the tolerance", PRECISION if assumed else DRAW
         if d is not None and rank.low > d + 2:
@@ -101,7 +101,7 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: b
             return Verdict(f"{beyond}: {name} {rank}, depending on the tolerance", "")
     else:
         doubt, settles = rank.doubt, AGAIN if of_a_model else UNROUNDED
-    return Verdict(f"open: the {name} is {rank}{allowed}; {doubt}", settles)
+    return Verdict(Sentence(f"open: the {name} is {rank}{allowed}; ", doubt), settles)
 
 
 def _without_bound(

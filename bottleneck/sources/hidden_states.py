@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from ..core.devices import exact
 from ..core.full_precision import full_precision
 from ..corpora.batches import whole_numbers
-from ..errors import MatrixError, SourceError
+from ..errors import MatrixError, Parameter, Sentence, SourceError
 from ..heads import Head, Softmax
 from ..hugging_face.folder import is_hugging_face
 from ..hugging_face.loading import config_and_class, unloaded_model
@@ -229,7 +229,7 @@ def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -
     as_given = loss(sample, 1)
     unnormed = math.inf if normed else loss(F.rms_norm(sample, sample.shape[1:]), 1)
     readings = {
-        "they were taken before the final norm: give its weight, --norm FILE:NAME": unnormed,
+        Sentence("they were taken before the final norm: give its weight, ", Parameter("norm", "FILE:NAME")): unnormed,
         "each state stands one token too late: shift the states or the ids by one, unless the model is untrained, "
         "which repeats its input": loss(sample, 0),
         "each state stands one token too early: shift the states or the ids by one": loss(sample, 2),
@@ -238,7 +238,7 @@ def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -
     perplexity = f"the perplexity of the tokens that follow is {math.exp(min(as_given, 700.0)):,.4g}"
     chance = math.log(layer.vocab_size)
     if readings[likeliest] < min(as_given, chance) - BETTER:
-        return f"{perplexity}, and these states look as if {likeliest}"
+        return Sentence(f"{perplexity}, and these states look as if ", likeliest)
     if as_given > chance - BETTER:
         doubt = "the model is untrained, the text is random, or states and head do not belong together"
         logger.warning("%s, no better than %s equally likely tokens: %s", perplexity, f"{layer.vocab_size:,}", doubt)

@@ -36,7 +36,7 @@ VALIDATED = 4
 @final
 @dataclass(frozen=True)
 class TrainingCost(Result, kind="training-cost"):
-    """An estimate of what a run takes on this machine."""
+    """An estimate of what a run takes on this machine: numbers without a picture."""
 
     parameters: int
     """Number of weights, tied ones counted once."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck import rank
-from softmax_bottleneck.errors import for_command
+from softmax_bottleneck.errors import Parameter, Sentence, for_command
 from softmax_bottleneck.measure import verdict
 from softmax_bottleneck.spectrum import RankEstimate
 
@@ -106,3 +106,8 @@ def test_a_command_is_told_its_options() -> None:
         "measure with a larger --eps", "'bottleneck spectrum' draws the singular values about the tolerance",
         "--estimate-hidden-size finds d, if a softmax made the rows",
     ]  # fmt: skip
+    doubted = replace(OPEN, doubt=Sentence("give its weight, ", Parameter("norm", "FILE:NAME")))
+    known: dict[str, Any] = {"bound": {"raw": None, "centered": None}, "shape": (9, 9), "embedding_size": None}
+    said = verdict(doubted, OPEN, **known, kind="run").sentence
+    assert said.endswith("give its weight, norm='FILE:NAME'")
+    assert for_command(said).endswith("give its weight, --norm FILE:NAME")

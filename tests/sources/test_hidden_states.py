@@ -63,14 +63,14 @@ def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: flo
     np.testing.assert_allclose(ours.spectrum.values, theirs.spectrum.values)
     assert (ours.spectrum.method, ours.rank, ours.bound) == (theirs.spectrum.method, theirs.rank, theirs.bound)
     assert sb.kld(source, pairs=500).kld == pytest.approx(sb.kld(head, pairs=500, hidden=states).kld)
-    assert str(perplexity(source)).startswith("perplexity")
+    assert str(perplexity(source)).startswith("verdict  perplexity")
     assert perplexity(source).perplexity == pytest.approx(perplexity(head, **expected).perplexity)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda states: 0.01 * states, "taken before the final norm: give its weight, --norm FILE:NAME"),
+        (lambda states: 0.01 * states, "taken before the final norm: give its weight, norm='FILE:NAME'"),
         (lambda states: states.roll(1, 0), "one token too late"),
         (lambda states: states.roll(-1, 0), "one token too early"),
     ],
