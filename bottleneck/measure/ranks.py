@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any, Unpack
 
@@ -15,8 +16,9 @@ from ..errors import ConfigurationError
 from ..hugging_face import HuggingFaceOnText
 from ..results.quantity import DETAIL, Quantity
 from ..sources import FiniteColumns, PartialSource, Source
-from ..sources.measurement import measurement
+from ..sources.measurement import measurement, opened, prepared
 from ..spectrum import Precision, RankEstimate, Spectrum, SpectrumSettings, counts_by_rule, judge, precision
+from ..spectrum.choice import check_resolution
 from ..spectrum.precision import EPS
 from .computing import RankOptions, compute_spectrum
 from .directions import ROWS, directions
@@ -40,8 +42,17 @@ def _check(eps: Any = None, inf: str = INF[0], **_: Any) -> None:
         )
 
 
+def _prepared(sources: Iterable[Any], options: Any) -> list[Source]:
+    """Open and prepare sources, which are not read where the method does not resolve the roundoff that is given."""
+    found, eps = opened(sources, options), options.get("eps")
+    for source in found if eps is not None else ():
+        check_resolution(options.get("method", "auto"), shape=source.shape, eps=precision(eps).value)
+    return prepared(found, {"progress": options.get("progress", False)})
+
+
 @measurement(
     RankOptions,
+    opens=_prepared,
     check=_check,
     of_all=lambda sources: {"checkpoint": steps_of(sources) is not None},
     several=RankReports,
