@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
+from click.exceptions import Exit
 
-from softmax_bottleneck.core.options import LAYER, OPENING
+from softmax_bottleneck.core.options import COMPARE, LAYER, OPENING
 
 from .options import WHOLE, Count, example, format_option, json_option, listed, options_of, progress
 from .outputs import echo, show, show_all
@@ -16,6 +17,9 @@ from .sources import measure_all, with_layer, with_source
 
 if TYPE_CHECKING:
     from softmax_bottleneck.sources import Source
+
+NONE_PASSES = 4
+"""Exit status when no model keeps the limits."""
 
 
 @click.command("kld", epilog=example("bottleneck kld demo/runs/mos"))
@@ -62,17 +66,17 @@ def kld(sources: dict[str, Source], pairs: str, seed: int | None, json_to: Path 
     is_flag=True,
     help="Leave tokens below e^-16 in the reference out of KL, as llama.cpp's perplexity --kl-divergence does.",
 )
+@options_of(COMPARE)
 @json_option
 @format_option
 @click.option("--details", is_flag=True, help="Print every number.")
 def compare(
     sources: dict[str, Source],
     device: str,
-    examples: int,
-    like_llama_cpp: bool,
     json_to: Path | None,
     as_format: str | None,
     details: bool,
+    **options: Any,
 ) -> None:
     """Measure how far each MODEL's next-token distributions are from the REFERENCE's, and where each is better.
 
@@ -83,11 +87,16 @@ def compare(
     All sources must be on the same tokens: runs on one corpus, Hugging Face models with one tokenizer, or stores and
     matrices of the same contexts. The REFERENCE may be a .kld file of llama.cpp, whose tokens models beside it read,
     or top-k log-probabilities (.jsonl, .parquet).
+
+    A model passes if it surely keeps every limit: the end of the 95 % interval keeps it. The exit status is 4 when no
+    model passes.
     """
     from softmax_bottleneck.measure import compare
 
-    results = compare(sources, examples=examples, like_llama_cpp=like_llama_cpp, device=device, progress=progress())
+    results = compare(sources, device=device, progress=progress(), **options)
     show_all(results, "details" if details else as_format, json_to)
+    if not any(each.passed for each in results):
+        raise Exit(NONE_PASSES)
 
 
 @click.command("gradient", epilog=example("bottleneck gradient demo/runs/softmax"))

@@ -38,6 +38,7 @@ COMMON = {
     "alphas", "as_format", "cache", "config_file", "contexts", "data", "details", "device", "dims", "dynamic",
     "examples", "family", "finetune", "help", "help_all", "json_to", "kind", "limit", "models", "out", "pairs",
     "part", "preset", "preset_name", "resume", "sample", "settings", "split", "vocabs",
+    "max_kl", "min_agreement", "max_ppl_ratio",
 }  # fmt: skip
 """Names of the options that people use."""
 LEAST = 1 << 20
@@ -176,7 +177,7 @@ SPECIAL: Mapping[str, dict[str, Any]] = {
     "data": {"type": Text(), "shell_complete": completing(CORPORA)},
     "method": {"type": method},
     "device": {"type": device},
-    "scale": {"type": float},
+    **{key: {"type": float} for key in ("scale", "temperature", "max_kl", "min_agreement", "max_ppl_ratio")},
     "softcap": {"type": float},
 }
 """What click is told of some options in addition."""

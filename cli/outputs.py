@@ -21,7 +21,7 @@ from softmax_bottleneck.errors import for_command
 from .paths import STANDARD
 
 if TYPE_CHECKING:
-    from softmax_bottleneck.results.base import Result
+    from softmax_bottleneck.results.base import Result, Results
 
 STANDS_OUT = ("rank", "verdict")
 """Labels of the lines that a terminal shows in bold."""
@@ -39,17 +39,21 @@ def show_all(results: Sequence[Result], as_format: str | None, json_to: Path | N
 
     The JSON of one result is one object; several are a list under ``"results"``.
     """
-    values = results[0].to_dict() if len(results) == 1 else {"results": [result.to_dict() for result in results]}
-    emit(values, _text(results, as_format), json_to, as_json=as_format == "json", styled=True)
+    from softmax_bottleneck.results.base import Results
+
+    several = results if isinstance(results, Results) else Results(results)
+    values = several[0].to_dict() if len(several) == 1 else several.to_dict()
+    emit(values, _text(several.ordered(), as_format), json_to, as_json=as_format == "json", styled=True)
 
 
-def _text(results: Sequence[Result], as_format: str | None) -> str:
+def _text(results: Results[Any], as_format: str | None) -> str:
     from softmax_bottleneck.results.base import cells, table
 
     if as_format in ("markdown", "latex", "csv"):
         return printable(table(results, format=as_format), lines=True)
     if as_format == "table" or (as_format is None and len(results) > 1):
-        return printable(terminal_table(*cells(results)), lines=True)
+        verdict = f"{textwrap.fill(results.verdict, _width())}\n\n" if results.verdict else ""
+        return printable(verdict + terminal_table(*cells(results)), lines=True)
     return "\n\n".join(aligned(each.rows(details=as_format == "details")) for each in results)
 
 

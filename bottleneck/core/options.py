@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MEASURE, COMPUTE, MODELS = "What to measure", "How to compute", "Hugging Face models"
-STATES = "Hidden states in files"
+STATES, JUDGE = "Hidden states in files", "What may pass"
 """The groups of options in a command's help."""
 BOS = (
     "Begin every window with the beginning-of-sequence token, once where the text begins with it; auto does so if the "
@@ -155,6 +155,37 @@ class Opening(HuggingFaceOptions, StatesOptions, total=False):
     targets: Annotated[Any, Option(None, "(T,), ids of the tokens that follow those hidden states, if they are known.")]
 
 
+class Judging(TypedDict, total=False):
+    """What a comparison compares, and the limits that a model has to keep."""
+
+    temperature: Annotated[
+        float, Option(1.0, "Divide all log-probabilities by this, and normalize them again.", JUDGE, metavar="NUMBER")
+    ]
+    floor: Annotated[bool, Option(False, "Also measure KL of the reference rounded to the next narrower type.", JUDGE)]
+    max_kl: Annotated[
+        float | None,
+        Option(
+            None,
+            "Largest KL(P‖Q) that passes; every limit has to hold at the end of its 95 % interval.",
+            JUDGE,
+            metavar="NATS",
+        ),
+    ]
+    min_agreement: Annotated[
+        float | None,
+        Option(
+            None,
+            "Smallest share of contexts with the same likeliest token that passes, such as 0.98.",
+            JUDGE,
+            metavar="SHARE",
+        ),
+    ]
+    max_ppl_ratio: Annotated[
+        float | None,
+        Option(None, "Largest perplexity that passes, over the reference's, such as 1.01.", JUDGE, metavar="RATIO"),
+    ]  # fmt: skip
+
+
 def _hints(options: type) -> list[tuple[str, Any]]:
     """Return the names and hints of such a class, those of some kinds of sources last."""
     last = ("", STATES, MODELS)
@@ -167,6 +198,7 @@ def _hints(options: type) -> list[tuple[str, Any]]:
 OPENING: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(Opening)}
 HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
 
+COMPARE: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(Judging)}
 LAYER: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(LayerOptions)}
 
 

@@ -46,6 +46,11 @@ class Text(ABC):
         end = int(self._places[row])
         return self.join(self.ids[max(self._span(end)[0], end - length) : end].tolist())
 
+    def beginnings(self, rows: int) -> NDArray[np.int64]:
+        """Return those of the first ``rows`` rows that predict the first token of a text."""
+        texts = np.searchsorted(self._starts, self._places[:rows], side="right")
+        return np.flatnonzero(np.diff(texts, prepend=-1)).astype(np.int64)
+
     def _span(self, place: int) -> tuple[int, int]:
         """Return the index of the first token of the text that holds the token at an index, and that after its last."""
         text = int(np.searchsorted(self._starts, place, side="right"))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, final
+
+import numpy as np
 
 from ..core.printable import printable
 from ..results.base import UNSAVED, Result, Results, cells, short_names
-from ..results.quantity import ANSWER, DETAIL, TABLE, Quantity
+from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
 from ..results.tables import terminal
 from ..spectrum import RankEstimate
 from .divergences import DRAFTS, Estimate
 from .report import Description
+from .standard_errors import block_starts, standard_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +34,7 @@ EXACT_DIGITS = 12
 LABELS = {
     "perplexity": "perplexity of Q",
     "log_ratio": "ln PPL(Q)/PPL(P)",
+    "perplexity_ratio": "PPL(Q)/PPL(P)",
     "kl": "KL(P‖Q), nats",
     "kl_llama_cpp": "KL as in llama.cpp",
     "kl_50": "KL median",
@@ -52,10 +58,15 @@ LABELS = {
     "same_top": "same top token",
     "top_5": "top-5 overlap",
     "coverage": "seen probability of P",
+    "kl_floor": "KL of rounding P",
 }
 """Labels of the statistics of a model Q and its reference P."""
 SHOWN = ("perplexity", "log_ratio", "kl_99", "kl_max", "acceptance")
 """Statistics that are shown below the verdict; the others are details."""
+COLUMNS = ("kl", "kl_99", "kl_max", "same_top", "acceptance", "perplexity_ratio", "coverage", "kl_floor")
+"""Statistics that are columns of a table; a data frame has all."""
+SIGNS = {"kl": 1, "same_top": -1, "perplexity_ratio": 1}
+"""Statistics that may have a limit: a largest (1) or a smallest (−1) number."""
 SHARES = ("acceptance", "same_top", "top_5", "coverage")
 """Statistics that are shown in percent."""
 
@@ -126,6 +137,34 @@ class DifferenceRank:
         yield Quantity("", None, "effective rank", text=held)
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A largest or smallest allowed number, and whether a model keeps it."""
+
+    statistic: str
+    """A name in `SIGNS`."""
+    bound: float
+    end: float | None
+    """The end of the statistic's 95 % interval that has to keep the bound; ``None`` if it is infinite or unknown."""
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Farther:
+    """By how much a model is farther from the reference than another one."""
+
+    than: str
+    """Name of the next closer model."""
+    kl: Estimate
+    """Mean difference of KL(P‖Q), from the differences context by context."""
+    is_sure: bool
+    """Whether the 95 % interval of the difference leaves out 0."""
+
+    def __str__(self) -> str:
+        """Return the difference, or that there is none to be seen."""
+        return f"+{_text('kl', {'kl': self.kl}, short=True)}" if self.is_sure else f"as close as {self.than}"
+
+
 @dataclass(frozen=True, repr=False)
 class Comparison(Result, kind="comparison"):
     """A comparison of a model Q with a reference P on one text."""
@@ -148,6 +187,12 @@ class Comparison(Result, kind="comparison"):
     """``"exact"``, or ``"llama.cpp"`` for a KL(P‖Q) over tokens of probability above e⁻¹⁶ in P."""
     notes: tuple[str, ...] = ()
     """What was left out, one sentence each."""
+    blocks: int = 0
+    """Number of blocks of contexts that standard errors count."""
+    limits: tuple[Limit, ...] = ()
+    """The limits that were given."""
+    farther: Farther | None = None
+    """How much closer the next closer of several models is."""
     by_context: Mapping[str, Any] = field(default_factory=dict, compare=False, metadata=UNSAVED)
     """KL(P‖Q) and entropy of P of each context, in nats: ``"kl"`` and ``"entropy"``, (T,) float64."""
 
@@ -166,6 +211,21 @@ class Comparison(Result, kind="comparison"):
         """Return this comparison with another name of the model."""
         return replace(self, sources=(self.sources[0], {**self.sources[1], "label": label}))
 
+    @property
+    def passed(self) -> bool:
+        """Whether the model keeps all limits."""
+        return all(limit.passed for limit in self.limits)
+
+    def judged(self, bounds: Mapping[str, float | None]) -> Self:
+        """Return this comparison with limits for statistics in `SIGNS`; one that is not known does not pass."""
+        limits = []
+        for name, bound in bounds.items():
+            if bound is not None:
+                sign = SIGNS[name]
+                end = self.statistics[name].end(sign, self.blocks) if name in self.statistics else sign * math.inf
+                limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
+        return replace(self, limits=tuple(limits))
+
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the divergences of the contexts; see `Comparisons.plot`."""
         return Comparisons([self]).plot(ax, style=style)
@@ -175,18 +235,29 @@ class Comparison(Result, kind="comparison"):
         known, short = self.statistics, table_cells(self.statistics)
         perplexity = known.get("reference_perplexity") and f", perplexity {_text('reference_perplexity', known)}"
         verdict = f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"
+        if self.limits:
+            verdict = f"{'passed' if self.passed else 'failed'}: {verdict}"
+            yield Quantity("passed", self.passed, "passed", TABLE)
         yield Quantity("verdict", verdict, "verdict")
-        yield Quantity("", self.names[0], "reference", TABLE)
+        yield from (Quantity("", None, "limit", text=_judgement(limit)) for limit in self.limits)
+        yield Quantity("", self.names[0], "reference", FRAME)
         yield Quantity("", None, "reference", text=f"P = {self.names[0]}{perplexity or ''}")
         yield Quantity("", None, "model", text=f"Q = {self.names[1]}")
-        yield Quantity("", None, "matrix", text=f"{self.contexts:,} contexts × {self.vocab:,} tokens")
-        yield Quantity("contexts", self.contexts, "contexts", TABLE)
-        yield Quantity("vocab", self.vocab, "tokens", TABLE)
+        of_blocks = f"; errors over {self.blocks:,} blocks of them" if 1 < self.blocks < self.contexts else ""
+        yield Quantity("", None, "matrix", text=f"{self.contexts:,} contexts × {self.vocab:,} tokens{of_blocks}")
+        yield Quantity("contexts", self.contexts, "contexts", FRAME)
+        yield Quantity("vocab", self.vocab, "tokens", FRAME)
         yield from (Quantity("", None, "note", text=note) for note in self.notes)
         for name, label in LABELS.items():
             if name in known:
-                yield Quantity(("statistics", name), known[name], label, TABLE, short[label])
+                shown = TABLE if name in COLUMNS else FRAME
+                yield Quantity(("statistics", name), known[name], label, shown, short[label])
                 yield Quantity("", None, label, ANSWER if name in SHOWN else DETAIL, _text(name, known))
+        if self.farther:
+            yield Quantity("", str(self.farther), "beyond the next closer", TABLE)
+            yield Quantity("", None, "next closer", text=f"{self.farther.than}; {self.farther}, nats")
+        if size := self.sources[1].get("bytes"):
+            yield Quantity("", f"{size / 1e6:,.1f} MB", "size", TABLE)
         yield from self.difference.quantities() if self.difference else ()
         for example in (*self.first_better, *self.second_better):
             width = WIDTH - 2 - max(map(len, (*LABELS.values(), *(f"{name} is better" for name in self.names))))
@@ -197,9 +268,37 @@ class Comparison(Result, kind="comparison"):
 class Comparisons(Results[Comparison]):
     """Comparisons of several models with one reference: a sequence, also by name, a table and a figure."""
 
+    def ordered(self) -> Self:
+        """Return the comparisons by KL(P‖Q), the smallest first."""
+        return type(self)(sorted(self, key=_mean_kl))
+
+    @property
+    def verdict(self) -> str:
+        """Say which models are closest to the reference, how often they agree with it, and which keep the limits."""
+        models = self.ordered()
+        closest = [models[0].name]
+        for each in models[1:]:
+            if each.farther is None or each.farther.is_sure:
+                break
+            closest.append(each.name)
+        agree = table_cells(models[0].statistics)[LABELS["same_top"]]
+        alike = ", which cannot be told apart," if len(closest) > 1 else ""
+        is_closest = f"{' and '.join(closest)}{alike} {'are' if alike else 'is'} closest to {models[0].names[0]}"
+        text = f"{is_closest}: the same token is the likeliest in {agree} of {models[0].contexts:,} contexts"
+        if not any(each.limits for each in models):
+            return text
+        passed = [each for each in models if each.passed]
+        sizes = [each.sources[1].get("bytes") for each in passed]
+        if not passed:
+            return f"none passes; {text}"
+        if len(passed) > 1 and all(sizes):
+            smallest = min(passed, key=lambda each: each.sources[1]["bytes"])
+            return f"{smallest.name} is the smallest of {len(passed)} models that pass; {text}"
+        return f"{', '.join(each.name for each in passed)} {'passes' if len(passed) == 1 else 'pass'}; {text}"
+
     def __repr__(self) -> str:
-        """Return the table, in lines of at most 80 columns."""
-        return terminal(*cells(self), width=WIDTH)
+        """Return the verdict and the table, in lines of at most 80 columns."""
+        return f"{textwrap.fill(self.verdict, WIDTH)}\n\n{terminal(*cells(self.ordered()), width=WIDTH)}"
 
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the distribution of the contexts' KL(P‖Q) on a logarithmic scale, and KL against the entropy of P.
@@ -212,6 +311,35 @@ class Comparisons(Results[Comparison]):
         from ..results.plotting.layout import show
 
         return show(divergence_panels({each.name: each.by_context for each in self}), ax, style=style)
+
+
+def farther_by_pairs(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return comparisons on the same contexts, each with how much farther it is than the next closer one."""
+    order = sorted(comparisons, key=_mean_kl)
+    beside: dict[int, Farther] = {}
+    for closer, each in pairwise(order):
+        one, other = (np.asarray(both.by_context["kl"]) for both in (closer, each))
+        if not np.isfinite(other).all():
+            continue
+        difference, roundoffs = other - one, [both.statistics["kl"].roundoff for both in (closer, each)]
+        starts = block_starts([difference])
+        roundoff = None if None in roundoffs else sum(known or 0.0 for known in roundoffs)
+        kl = Estimate(float(difference.mean()), standard_error(difference, starts), roundoff)
+        beside[id(each)] = Farther(closer.name, kl, kl.end(-1, len(starts)) > 0)
+    return [replace(each, farther=beside.get(id(each))) for each in comparisons]
+
+
+def _mean_kl(comparison: Comparison) -> float:
+    value = comparison.statistics["kl"].value
+    return math.inf if value is None else value
+
+
+def _judgement(limit: Limit) -> str:
+    """Return a limit, and whether the model keeps it."""
+    sign = "≤" if SIGNS[limit.statistic] > 0 else "≥"
+    end = "unknown" if limit.end is None else f"{limit.end:.4g}"
+    kept = "passed" if limit.passed else "failed"
+    return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval ends at {end}"
 
 
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:

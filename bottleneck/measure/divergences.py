@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..spectrum import Precision
+from .standard_errors import Starts, half_width, standard_error
 
 Matrix = NDArray[np.float64]
 Values = NDArray[np.float64]
@@ -26,6 +28,8 @@ DELTA_SHARES = (0.01, 0.05, 0.5, 0.95, 0.99)
 """Percentiles that are reported, as shares."""
 LARGEST_LOG = 700.0
 """A logarithm whose exponential float64 holds."""
+NARROWER = torch.float32, torch.float16, torch.bfloat16
+"""Types of entries, each narrower than the one before."""
 SUMS = 2.0**-47
 """Bound on the relative error of NumPy's pairwise sums of at most 2²⁰ terms in float64, 64 · 2⁻⁵³ (Higham 1993)."""
 
@@ -37,10 +41,16 @@ class Estimate:
     value: float | None
     """``None`` if it is infinite."""
     standard_error: float | None
-    """Standard error, with contexts as independent draws; ``None`` where it is not known, as for a maximum."""
+    """Standard error over blocks of contexts (`block_starts`); ``None`` where it is not known, as for a maximum."""
     roundoff: float | None
     """Bound on what rounding to the type of the entries, float64 sums, and unseen entries of a part of a distribution
     add: half the width of the interval about ``value``. ``None`` if ``value`` is a lower bound."""
+
+    def end(self, sign: int, blocks: int) -> float:
+        """Return the upper (1) or lower (−1) end of the 95 % interval, in which the number surely lies; or infinity."""
+        if self.value is None or self.roundoff is None or self.standard_error is None:
+            return sign * math.inf
+        return self.value + sign * (self.roundoff + half_width(blocks) * self.standard_error)
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,8 @@ class ByContext:
     """(T,), most by which each value may be off; infinite for a value that is a lower bound."""
     is_interval: bool = False
     """Whether the values are the middles of intervals, rather than what the numbers themselves give."""
+    starts: Starts | None = None
+    """First context of each block; ``None`` if contexts are independent."""
 
     @property
     def _ends(self) -> tuple[Values, Values]:
@@ -62,17 +74,23 @@ class ByContext:
         """Return the mean."""
         value, moved = self.values.mean(), self.error.mean()
         value = self._ends[0].mean() if math.isinf(moved) else value
-        return _estimate(value, _standard_error(self.values), moved)
+        return _estimate(value, self._standard_error(self.values), moved)
+
+    def _standard_error(self, values: Values) -> float:
+        return standard_error(values, np.arange(len(values)) if self.starts is None else self.starts)
 
     def quantile(self, share: float) -> Estimate:
         """Return the value at the place q (n − 1) of the sorted ones, interpolated linearly.
 
-        Its standard error is half the distance of the order statistics one binomial standard deviation to either side;
-        a quantile of values ± error lies between those of values − error and of values + error.
+        Its standard error is half the distance of the order statistics one standard deviation of the share of contexts
+        below it to either side; a quantile of values ± error lies between those of values − error and values + error.
         """
         n = len(self.values)
         values = np.sort(self.values)
-        value, width = _at(values, share * (n - 1)), math.sqrt(n * share * (1 - share))
+        value = _at(values, share * (n - 1))
+        width = math.sqrt(n * share * (1 - share))
+        if self.starts is not None and len(self.starts) < n:
+            width = max(width, n * self._standard_error((self.values <= value).astype(np.float64)))
         low, high = share * (n - 1) - width, share * (n - 1) + width
         inside = 0 < share < 1 and low >= 0 and high <= n - 1
         with np.errstate(invalid="ignore"):  # ∞ − ∞
@@ -87,18 +105,12 @@ class ByContext:
         squares = self.values**2
         root = math.sqrt(squares.mean())
         moved = math.sqrt((self.error**2).mean())  # by the triangle inequality
-        return _estimate(root, _standard_error(squares) / (2 * root) if root else 0.0, moved)
+        return _estimate(root, self._standard_error(squares) / (2 * root) if root else 0.0, moved)
 
 
 def _estimate(value: float, standard_error: float, roundoff: float) -> Estimate:
     known = (float(each) if math.isfinite(each) else None for each in (value, standard_error, roundoff))
     return Estimate(*known)
-
-
-def _standard_error(values: Values) -> float:
-    if len(values) < 2 or not np.isfinite(values).all():
-        return math.nan
-    return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def _at(values: Values, place: float) -> float:
@@ -114,6 +126,12 @@ class Distributions(NamedTuple):
     p: Matrix
     error: Matrix
     """Most by which the type of the entries changes each log-probability before the rows are normalized."""
+
+
+def rounded(entries: NDArray[np.floating], eps: Precision) -> Matrix:
+    """Return numbers of a relative roundoff in the next narrower type: float32, float16 or bfloat16."""
+    types = (each for each in NARROWER if torch.finfo(each).eps > eps.value)
+    return torch.from_numpy(entries.astype(np.float64)).to(next(types, NARROWER[-1])).double().numpy()
 
 
 def normalized(entries: NDArray[np.floating], eps: Precision) -> Distributions:
@@ -232,6 +250,7 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
             result[name] = _changed(found[loss].mean(), math.exp, math.exp)
     if "log_ratio" in found:
         result["log_ratio"] = found["log_ratio"].mean()
+        result["perplexity_ratio"] = _changed(result["log_ratio"], math.exp, math.exp)
     kl = found["kl_llama_cpp" if like_llama_cpp else "kl"]
     result["kl"] = kl.mean()
     result |= {f"kl_{100 * share:g}": kl.quantile(share) for share in KL_SHARES} | {"kl_max": kl.quantile(1.0)}
@@ -249,7 +268,8 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
         change = found["delta_p"]
         result |= {"delta_p": change.mean(), "delta_p_rms": change.root_mean_square()}
         result |= {f"delta_p_{100 * share:g}": change.quantile(share) for share in DELTA_SHARES}
-    return result | {name: found[name].mean() for name in ("same_top", "top_5", "coverage") if name in found}
+    names = ("same_top", "top_5", "coverage", "kl_floor")
+    return result | {name: found[name].mean() for name in names if name in found}
 
 
 def _changed(

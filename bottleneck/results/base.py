@@ -210,6 +210,15 @@ class Results(Sequence[R]):
             return {result.name: result for result in self._results}[place]
         return type(self)(self._results[place]) if isinstance(place, slice) else self._results[place]
 
+    @property
+    def verdict(self) -> str:
+        """What the results say together, or an empty string."""
+        return ""
+
+    def ordered(self) -> Self:
+        """Return the results in the order of a table for people."""
+        return self
+
     def table(self, *, columns: Sequence[str] | None = None, format: str = "markdown") -> TableText:  # noqa: A002
         """Return a row for each result; see `results.table`."""
         return table(self, columns=columns, format=format)
@@ -233,7 +242,7 @@ class Results(Sequence[R]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON, as the command writes them for several sources."""
-        return {"results": [result.to_dict() for result in self]}
+        return {"results": [result.to_dict() for result in self], **({"verdict": self.verdict} if self.verdict else {})}
 
     def save(self, path: str | Path) -> None:
         """Write all results as JSON, for `load`; the path ends in .json."""

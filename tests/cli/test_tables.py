@@ -127,3 +127,21 @@ def test_goals_of_a_benchmark_are_a_table(bottleneck: Bottleneck, monkeypatch: p
     lines = bottleneck("bench", "heads").stdout.splitlines()
     assert [line.split()[-3:] for line in lines[-2:]] == [[">=", "1.2", "yes"], [">=", "1.2", "NO"]]
     assert max(map(len, lines)) <= 80
+
+
+def test_a_comparison_fails_when_no_model_keeps_the_limits(world: Path, bottleneck: Bottleneck) -> None:
+    """The table begins with a verdict, and its order is that of KL."""
+    logits = np.random.default_rng(0).standard_normal((60, 20))
+    for name, size in (("base", 0.0), ("far", 0.5), ("near", 0.1)):
+        np.save(f"{name}.npy", logits + size * np.random.default_rng(1).standard_normal(logits.shape))
+    sources = "base.npy", "far.npy", "near.npy", "--kind", "logits", "--max-kl"
+    done = bottleneck("compare", *sources, "0.05")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("near passes; near is closest to base: the same token is the likeliest in ")
+    header = next(line.split() for line in done.stdout.splitlines() if line.startswith("model"))
+    assert header == ["model", "near", "far"] or header[:2] == ["model", "passed"]
+    done = bottleneck("compare", *sources, "1e-9", "--json", "-")
+    assert done.exit_code == 4
+    saved = json.loads(done.stdout)
+    assert saved["verdict"].startswith("none passes; ")
+    assert [each["passed"] for each in saved["results"]] == [False, False]

@@ -22,6 +22,7 @@ import transformers
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quantize import quantize
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
@@ -95,6 +96,17 @@ def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) 
     report = sb.rank(model, data=IDS, context_length=59, stride=59)
     assert (report.rank.value, report.rank_centered.value) == (d + 1, d)
     assert "W in Q8_0, body in Q8_0, F32" in str(report)
+
+
+def test_quantized_models_are_told_apart(model: Path, tmp_path: Path) -> None:
+    """The study writes them; fewer bits are farther, and only the larger file agrees."""
+    files = [quantize(model, tmp_path, name) for name in ("Q4_0", "Q8_0")]
+    found = sb.compare([model, *files], data=IDS, context_length=59, stride=59, max_kl=0.01, max_ppl_ratio=1.1)
+    assert [(each.name, each.passed) for each in found.ordered()] == [("Q8_0.gguf", True), ("Q4_0.gguf", False)]
+    assert found["Q8_0.gguf"].statistics["kl"].value < 1e-9  # the same numbers again
+    assert found["Q4_0.gguf"].farther.is_sure
+    assert found.verdict.startswith("Q8_0.gguf passes; Q8_0.gguf is closest to tiny.gguf: the same token is the")
+    assert [each.sources[1]["bytes"] for each in found] == [file.stat().st_size for file in files]
 
 
 def test_a_folder_of_one_file_reads_a_text_with_its_tokenizer(model: Path) -> None:

@@ -18,8 +18,10 @@ from torch.nn import functional as F
 
 from softmax_bottleneck import compare, heads
 from softmax_bottleneck.errors import ConfigurationError, SourceError
-from softmax_bottleneck.measure import Comparison, comparing
+from softmax_bottleneck.measure import Comparison
+from softmax_bottleneck.measure import pair as pairs
 from softmax_bottleneck.measure.divergences import ByContext
+from softmax_bottleneck.measure.standard_errors import block_starts, standard_error
 
 Matrix = NDArray[np.float64]
 
@@ -105,7 +107,7 @@ def test_torch_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     P, noise = normalized(3 * rng.standard_normal((200, 40))), rng.standard_normal((200, 40))
     Q, targets = normalized(P + 0.3 * noise), rng.integers(40, size=200)
-    monkeypatch.setattr(comparing, "CACHED", 40 * 7)  # seven rows at once
+    monkeypatch.setattr(pairs, "CACHED", 40 * 7)  # seven rows at once
     found = on_targets(P, Q, targets)
     p, q = torch.from_numpy(P), torch.from_numpy(Q)
     m = torch.logaddexp(p, q) - math.log(2)
@@ -117,12 +119,12 @@ def test_torch_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     delta = (q.exp() - p.exp())[range(200), targets].numpy()
     for name, array, shares in (("kl", kl, (50, 90, 95, 99, 99.9)), ("delta_p", delta, (1, 5, 50, 95, 99))):
         assert [values(found)[f"{name}_{share}"] for share in shares] == pytest.approx(np.percentile(array, shares))
-        assert found.statistics[name].standard_error == pytest.approx(array.std(ddof=1) / math.sqrt(200))
+        error = standard_error(array, block_starts([kl, -Q[range(200), targets]]))
+        assert found.statistics[name].standard_error == pytest.approx(error)
     nll = np.stack([-each[range(200), targets] for each in (P, Q)])
-    ratio, covariance = found.statistics["log_ratio"], np.cov(nll)
+    ratio = found.statistics["log_ratio"]
     assert ratio.value == pytest.approx(nll[1].mean() - nll[0].mean())
-    variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
-    assert ratio.standard_error == pytest.approx(math.sqrt(variance / 200))
+    assert ratio.standard_error == pytest.approx(standard_error(nll[1] - nll[0], block_starts([kl, nll[1]])))
     tops = [np.argsort(-each, 1)[:, :5] for each in (P, Q)]
     assert values(found)["same_top"] == pytest.approx(np.mean(tops[0][:, 0] == tops[1][:, 0]))
     overlap = [len(set(one) & set(other)) / 5 for one, other in zip(*tops, strict=True)]

@@ -1,0 +1,227 @@
+"""A reference and a model, read block by block: what is collected of them and what it gives."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MatrixError, SourceError
+from ..sources import Block, KldSource, Part, PartialSource, Source
+from ..spectrum import SpectrumSettings
+from ..spectrum.replaced import MASK
+from .comparison import Comparison, Example, Prediction
+from .difference import ObservedDifference
+from .divergences import (
+    LLAMA_CPP_LEAST,
+    ByContext,
+    Distributions,
+    Matrix,
+    Values,
+    divergences,
+    normalized,
+    rounded,
+    statistics,
+)
+from .intervals import interval_divergences
+from .pairwise_kld import CACHED, looks_rounded
+from .standard_errors import block_starts
+
+PREDICTIONS = 5
+"""Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
+CONTEXT_TOKENS = 30
+"""Number of tokens shown before the target."""
+SENTENCE_TOKENS = 60
+"""Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
+WEIGHTS = ".safetensors", ".bin", ".gguf"
+"""Suffixes of files of weights."""
+Ids = NDArray[np.int64]
+
+
+class Pair:
+    """What is collected of a reference and a model, block by block."""
+
+    def __init__(
+        self, reference: Source, model: Source, targets: Ids | None, examples: int, *, temperature: float, floor: bool
+    ) -> None:
+        self._sources, self._targets, self._examples = (reference, model), targets, examples
+        self._temperature, self._floor = temperature, floor
+        self._is_partial = isinstance(reference, PartialSource)
+        self._vocab = min(reference.shape[1], model.shape[1])
+        if self._is_partial and self._vocab < reference.shape[1]:
+            one, other = (str(source.description["path"]) for source in self._sources)
+            raise SourceError(
+                f"{other} has {model.shape[1]:,} tokens, and {one} has {reference.shape[1]:,}: give a model with as "
+                "many, or more"
+            )
+        precisions = (each.rows_precision for each in self._sources if not isinstance(each, PartialSource))
+        self._eps = [replace(eps, size=eps.size and eps.size / temperature) for eps in precisions]
+        self._found: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
+        self._cut = np.zeros(2)
+        self._left_out = np.zeros((2, self._vocab), dtype=np.int64)
+        self._difference = None if self._is_partial else ObservedDifference(self._sources, self._eps, self._vocab)
+        self._best: tuple[list[Example], list[Example]] = ([], [])
+
+    def add(self, first: Block | Part, second: Block) -> None:
+        """Take the same rows of both sources."""
+        at_once = max(1, CACHED // self._vocab)
+        for place in range(0, len(second.log_probs), at_once):
+            some, start = slice(place, place + at_once), second.start + place
+            parts = [block.log_probs[some] for block in (first, second)]
+            self._cut += [np.exp(part[:, self._vocab :], dtype=np.float64).sum() for part in parts]
+            entries = [part[:, : self._vocab] for part in parts]
+            if self._temperature != 1:
+                entries = [part / self._temperature for part in entries]
+            targets = None if self._targets is None else self._targets[start : start + len(entries[1])]
+            if isinstance(first, Part):
+                part = Part(start, entries[0], first.seen[some], first.error[some], first.shift)
+                found = self._add_part(part, entries[1], targets)
+            else:
+                found = self._add_whole(start, entries, targets)
+            for name, values in found.items():
+                self._found[name].append(values)
+
+    def _add_part(self, part: Part, entries: Matrix, targets: Ids | None) -> dict[str, Values]:
+        is_llama_cpp = isinstance(self._sources[0], KldSource)
+        found = interval_divergences(part, normalized(entries, self._eps[0]), targets, is_llama_cpp=is_llama_cpp)
+        if targets is not None:
+            self._sources[1].check_losses(found["nll"][0], part.start)
+        return found
+
+    def _add_whole(self, start: int, entries: Sequence[Matrix], targets: Ids | None) -> dict[str, Values]:
+        P, Q = (normalized(each, eps) for each, eps in zip(entries, self._eps, strict=True))
+        self._left_out += [(each < each.max(1, keepdims=True) + MASK).sum(0) for each in entries]
+        found = divergences(P, Q, targets)
+        if self._floor:
+            found["kl_floor"] = divergences(P, normalized(rounded(entries[0], self._eps[0]), self._eps[0]))["kl"]
+        assert self._difference is not None
+        self._difference.watch(start, entries)
+        if targets is not None:
+            self._keep_examples(start, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
+        return found
+
+    def _keep_examples(self, start: int, P: Distributions, Q: Distributions, nll: Matrix) -> None:
+        for source, losses in zip(self._sources, nll, strict=True):
+            source.check_losses(losses, start)
+        for best, margins in zip(self._best, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
+            for index in np.argsort(-margins, kind="stable")[: self._examples].tolist():
+                if margins[index] > (abs(best[-1].margin) if len(best) == self._examples else 0.0):
+                    first, second = nll[:, index].tolist()
+                    best.append(self._example(start + index, (first, second), (P.p[index], Q.p[index])))
+                    best.sort(key=lambda each: (-abs(each.margin), each.row))
+                    del best[self._examples :]
+
+    def _example(self, row: int, nll: tuple[float, float], p: tuple[Values, Values]) -> Example:
+        """Return a context with its text, and each model's likeliest tokens."""
+        assert self._targets is not None
+        text = next((source.text for source in self._sources if source.text), None)
+        names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
+        listed = [np.argsort(-each, kind="stable")[:PREDICTIONS] for each in p]
+        first, second = (
+            tuple(map(Prediction, names(ids.tolist()), each[ids].tolist())) for ids, each in zip(listed, p, strict=True)
+        )
+        return Example(
+            row,
+            text.before(row, CONTEXT_TOKENS) if text else "",
+            names([int(self._targets[row])])[0],
+            text.sentence(row, SENTENCE_TOKENS) if text else "",
+            nll,
+            (first, second),
+        )
+
+    def comparison(self, how: SpectrumSettings, *, like_llama_cpp: bool) -> Comparison:
+        """Return the comparison, with the rank of the difference, which takes all entries and a pass of its own."""
+        reference, model = self._sources
+        joined = {name: np.concatenate(parts, 1) for name, parts in self._found.items()}
+        text = next((source.text for source in self._sources if source.text), None)
+        texts = None if text is None else text.beginnings(reference.shape[0])
+        series = [joined[name][0] for name in ("kl", "nll") if name in joined]
+        starts = np.arange(reference.shape[0]) if like_llama_cpp else block_starts(series, texts)
+        found = {name: ByContext(each[0], each[1], self._is_partial, starts) for name, each in joined.items()}
+        if like_llama_cpp and "kl_llama_cpp" not in found:
+            raise SourceError(
+                f"{reference.description['path']} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
+                "llama.cpp's KL sums over: leave out --like-llama-cpp"
+            )
+        notes = [
+            f"cut to the first {self._vocab:,} tokens, which both have, and renormalized; the others hold "
+            f"{cut / source.shape[0]:.2g} of the probability of {source.description['path']}"
+            for cut, source in zip(self._cut, self._sources, strict=True)
+            if source.shape[1] > self._vocab
+        ]
+        for left_out, source in zip(self._left_out, self._sources, strict=True):
+            if ((left_out > 0) & (left_out < reference.shape[0])).any():
+                share = 100 * left_out.sum() / (reference.shape[0] * self._vocab)
+                notes.append(
+                    f"{source.description['path']} leaves out {share:.3g} % of its numbers (-inf or a mask), other "
+                    "tokens in each context, as truncations do (top-k, top-p): this compares what they left, not the "
+                    "model's own distributions"
+                )
+        if self._temperature != 1:
+            notes.append(f"both at temperature {self._temperature:g}")
+        if like_llama_cpp:
+            notes.append(f"KL leaves out tokens below e^{LLAMA_CPP_LEAST:.0f} in P, as llama.cpp does")
+        elif self._is_partial:
+            notes.append(
+                "intervals hold every distribution that the reference's numbers allow; KL(Q‖P) has no upper bound"
+            )
+        of_both = zip(self._eps[::-1], "QP", strict=False)  # of Q alone, if a part of P is unseen
+        notes += filter(None, (looks_rounded(eps, f"the numbers of {name}") for eps, name in of_both))
+        if self._targets is None:
+            notes.append("which tokens follow is unknown, so columns that need them are missing")
+        elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
+            notes.append(_without_unseen(found, is_unseen, like_llama_cpp=like_llama_cpp))
+        difference = None
+        try:
+            difference = self._difference.rank(how) if self._difference else None
+        except MatrixError as error:
+            notes.append(f"the rank of the difference is not known: {error}")
+        losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
+        return Comparison(
+            sources=(dict(reference.description), {**model.description, **_bytes(model.description)}),
+            contexts=reference.shape[0],
+            blocks=len(starts),
+            nll=(losses[0], losses[1]) if len(losses) == 2 else None,
+            first_better=tuple(self._best[0]),
+            second_better=tuple(self._best[1]),
+            vocab=self._vocab,
+            statistics=statistics(found, like_llama_cpp=like_llama_cpp),
+            difference=difference,
+            definitions="llama.cpp" if like_llama_cpp else "exact",
+            notes=tuple(notes),
+            by_context={
+                "kl": found["kl_llama_cpp" if like_llama_cpp else "kl"].values,
+                "entropy": found["entropy"].values,
+            },
+        )
+
+
+def _bytes(description: Mapping[str, Any]) -> dict[str, int]:
+    """Return the size of a model's weights on disk, if it is a model in a file or folder."""
+    path = Path(str(description["path"]))
+    if description["kind"] not in ("run", "hugging-face") or not path.exists():
+        return {}
+    files = [path] if path.is_file() else [each for each in path.iterdir() if each.suffix in WEIGHTS]
+    return {"bytes": sum(each.stat().st_size for each in files)}
+
+
+def _without_unseen(found: dict[str, ByContext], is_unseen: NDArray[np.bool_], *, like_llama_cpp: bool) -> str:
+    """Leave out what depends on the unseen probabilities of tokens that follow, and return a note about it.
+
+    llama.cpp takes the probability at the floor.
+    """
+    least = math.exp(found["reference_nll"].values.mean())
+    for name in ("reference_nll", "log_ratio"):
+        each = found.pop(name)
+        if like_llama_cpp:
+            found[name] = replace(each, error=np.where(is_unseen, 0.0, each.error))
+    return (
+        f"the reference does not show the probability of {is_unseen.sum():,} of {len(is_unseen):,} tokens that follow: "
+        f"its perplexity is about {least:.4g} or more"
+    )

@@ -1,0 +1,172 @@
+"""Intervals of means over neighbouring contexts hold the truth as often as they say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+from scipy.special import log_softmax
+from scipy.stats import t as student
+
+from softmax_bottleneck import compare
+from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.measure.standard_errors import (
+    autocorrelation_time,
+    block_starts,
+    half_width,
+    standard_error,
+)
+
+ADVANTAGE = 0.2
+"""Share of the variance that a text's own level has."""
+
+
+def correlated(rng: np.random.Generator, n: int, rho: float) -> np.ndarray:
+    """Return exp of a Gaussian AR(1) process: skewed, as losses are, with mean e^½."""
+    steps = math.sqrt(1 - rho**2) * rng.standard_normal(n)
+    start = rng.standard_normal()
+    return np.exp(lfilter([1], [1, -rho], steps, zi=[rho * start])[0])
+
+
+def share_held(draws: list[tuple[np.ndarray, np.ndarray | None]], truth: float) -> tuple[float, float]:
+    """Return how often the 95 % intervals hold the truth: those over blocks, and those of independent contexts."""
+    held = naive = 0
+    for values, texts in draws:
+        starts, off = block_starts([values], texts), abs(values.mean() - truth)
+        held += off <= half_width(len(starts)) * standard_error(values, starts)
+        naive += off <= 1.96 * values.std(ddof=1) / math.sqrt(len(values))
+    return held / len(draws), naive / len(draws)
+
+
+@pytest.mark.parametrize(("rho", "worst"), [(0.0, 0.97), (0.5, 0.85), (0.8, 0.6)])
+def test_neighbouring_contexts(rho: float, worst: float) -> None:
+    rng = np.random.default_rng(3)
+    held, naive = share_held([(correlated(rng, 2000, rho), None) for _ in range(400)], math.exp(0.5))
+    assert 0.92 <= held <= 0.98
+    assert naive < worst
+
+
+def test_texts_of_their_own_level() -> None:
+    rng, draws = np.random.default_rng(4), []
+    for _ in range(400):
+        lengths = rng.integers(5, 60, 40)
+        levels = np.repeat(math.sqrt(ADVANTAGE) * rng.standard_normal(40), lengths)
+        values = np.exp(levels + math.sqrt(1 - ADVANTAGE) * rng.standard_normal(lengths.sum()))
+        draws.append((values, np.append(0, np.cumsum(lengths)[:-1])))
+    held, naive = share_held(draws, math.exp(0.5))
+    assert 0.92 <= held <= 0.98
+    assert naive < 0.8
+
+
+def test_pieces_of_a_real_text() -> None:
+    """Divergences of two n-gram models on Python's documentation: forty pieces of 32 tokens, drawn from all."""
+    kl = compare("kn3:python-docs", "kn2:python-docs", contexts=2000, examples=0).by_context["kl"]
+    pieces = kl[: len(kl) // 32 * 32].reshape(-1, 32)
+    rng, texts = np.random.default_rng(0), np.arange(0, 40 * 32, 32)
+    chosen = [pieces[rng.choice(len(pieces), 40)].ravel() for _ in range(400)]
+    held, naive = share_held([(values, texts) for values in chosen], pieces.mean())
+    assert 0.92 <= held <= 0.98
+    assert naive < 0.85
+
+
+def test_a_standard_error_is_that_of_block_means() -> None:
+    """Blocks of one length: the standard error of the mean of their means."""
+    values = np.random.default_rng(1).standard_normal(120)
+    means = values.reshape(12, 10).mean(1)
+    assert standard_error(values, np.arange(0, 120, 10)) == pytest.approx(means.std(ddof=1) / math.sqrt(12))
+    assert standard_error(values, np.arange(120)) == pytest.approx(values.std(ddof=1) / math.sqrt(120))
+    assert math.isnan(standard_error(values, np.zeros(1, dtype=np.int64)))
+    assert half_width(12) == pytest.approx(student.ppf(0.975, 11))
+
+
+def test_the_time_of_an_autoregression() -> None:
+    values = np.log(correlated(np.random.default_rng(0), 200_000, 0.8))
+    assert autocorrelation_time(values, 20_000) == pytest.approx((1 + 0.8) / (1 - 0.8), rel=0.1)
+    assert autocorrelation_time(np.ones(50), 5) == 1
+
+
+def models(size: dict[str, float]) -> dict[str, Any]:
+    """Return logits of a reference and models that are off by so much, and by the same errors."""
+    rng = np.random.default_rng(0)
+    logits, errors = rng.standard_normal((400, 8)) @ rng.standard_normal((8, 60)), rng.standard_normal((400, 60))
+    return {"base": logits, **{name: logits + each * errors for name, each in size.items()}}
+
+
+def test_models_are_told_apart_by_their_differences() -> None:
+    """Of the same errors by 1 % more every context is farther, though both intervals overlap."""
+    found = compare(models({"far": 0.5, "near": 0.1, "nearly": 0.101}), kind="logits", examples=0)
+    assert [each.name for each in found.ordered()] == ["near", "nearly", "far"]
+    near, nearly, far = (found[name] for name in ("near", "nearly", "far"))
+    assert near.farther is None
+    assert nearly.farther.than == "near"
+    assert far.farther.than == "nearly"
+    assert nearly.farther.is_sure
+    assert nearly.statistics["kl"].end(-1, nearly.blocks) < near.statistics["kl"].end(1, near.blocks)
+    difference = nearly.by_context["kl"] - near.by_context["kl"]
+    assert nearly.farther.kl.value == pytest.approx(difference.mean())
+    assert found.verdict.startswith("near is closest to base: the same token is the likeliest in 9")
+
+
+def test_models_that_cannot_be_told_apart() -> None:
+    rng = np.random.default_rng(1)
+    logits = models({})["base"]
+    both = {name: logits + 0.1 * rng.standard_normal(logits.shape) for name in ("a", "b")}
+    found = compare({"base": logits, **both}, kind="logits", examples=0)
+    farther = found.ordered()[1]
+    assert str(farther.farther) == f"as close as {found.ordered()[0].name}"
+    assert "which cannot be told apart, are closest to base" in found.verdict
+
+
+def test_a_limit_is_kept_by_the_end_of_the_interval() -> None:
+    few = {name: each[:40] for name, each in models({"near": 0.1, "far": 0.5}).items()}
+    kl = compare(few["base"], few["near"], kind="logits").statistics["kl"]
+    found = compare(few, kind="logits", max_kl=kl.value + 1e-5, min_agreement=0.5)
+    assert [limit.passed for limit in found["near"].limits] == [False, True]  # the interval ends above the limit
+    assert found.verdict.startswith("none passes; near is closest")
+    found = compare(few, kind="logits", max_kl=2 * kl.value)
+    assert found["near"].passed
+    assert not found["far"].passed
+    assert found.verdict.startswith("near passes; near is closest")
+    assert str(found["far"]).lstrip().startswith("verdict  failed: KL(P‖Q)")
+    assert found.to_dict()["results"][1]["limits"][0]["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"max_kl": -1.0}, "max_kl must be at least 0 and finite, not -1.0"),
+        ({"min_agreement": 98.0}, "min_agreement must be at least 0 and at most 1, not 98.0"),
+        ({"max_ppl_ratio": 1.01}, "which tokens follow is unknown, so leave out max_ppl_ratio"),
+        ({"temperature": 0.0}, "temperature must be above 0 and finite, not 0.0"),
+    ],
+)
+def test_limits_out_of_range(limits: dict[str, float], said: str) -> None:
+    both = models({"near": 0.1})
+    with pytest.raises(ConfigurationError, match=said):
+        compare(both["base"], both["near"], kind="logits", **limits)
+
+
+def test_a_temperature_divides_the_logits_of_both() -> None:
+    both = models({"near": 0.1})
+    warm = compare(both["base"], both["near"], kind="logits", temperature=2.0, examples=0)
+    by_hand = compare(both["base"] / 2, both["near"] / 2, kind="logits", examples=0)
+    assert warm.statistics["kl"].value == pytest.approx(by_hand.statistics["kl"].value, rel=1e-12)
+    assert "both at temperature 2" in warm.notes
+
+
+def test_the_floor_is_the_reference_in_the_next_narrower_type() -> None:
+    single = [log_softmax(each, axis=1).astype("float32") for each in models({"near": 0.1}).values()]
+    found = compare(*single, floor=True, examples=0)
+    rounded = compare(single[0], single[0].astype("float16"), examples=0)
+    assert found.statistics["kl_floor"].value == pytest.approx(rounded.statistics["kl"].value, rel=1e-3)
+
+
+def test_the_size_on_disk_names_the_smallest_that_passes(runs: dict[str, Path]) -> None:
+    found = compare([str(runs["softmax"]), str(runs["mos"]), str(runs["softmax"])], max_kl=50.0, contexts=50)
+    sizes = [each.sources[1]["bytes"] for each in found]
+    assert sizes == [(runs[name] / "model.safetensors").stat().st_size for name in ("mos", "softmax")]
+    assert found.verdict.partition(" is the smallest of 2 models that pass")[0] == found[1].name
