@@ -35,7 +35,7 @@ FIRST_ROWS, PEAK = 64, 0.9
 """Rows of logits that are compared with logarithms of another base, and the largest probability that tells: where one
 token has nearly all of it, its logit may be 0 by a shift."""
 AT_ONCE, EXPONENTIALS = 64, 1 << 18
-"""Neighbouring rows of a sample, and exponentials that are computed at once, which fit in a cache."""
+"""Most neighbouring rows of a sample, and exponentials that are computed at once, which fit in a cache."""
 READ_AGAIN = 1 << 24
 """Most entries of a matrix that is read again for a better message."""
 
@@ -131,8 +131,9 @@ class MatrixSource(Source):
     def _inspected(self, progress: Progress) -> Inspection:
         inspection = Inspection(dtypes=[self._native], language=self._kind != "matrix")
         if self.shape[0] > ROWS:
-            for start in evenly(self.shape[0] - AT_ONCE + 1, ROWS // AT_ONCE).tolist():
-                inspection.sample(self._read(range(start, start + AT_ONCE)))
+            rows = min(AT_ONCE, self.rows_at_once())
+            for start in evenly(self.shape[0] - rows + 1, ROWS // rows).tolist():
+                inspection.sample(self._read(range(start, start + rows)))
         if self.shape[0] <= ROWS or inspection.masked.any():  # which columns to leave out is known before they are read
             self._inspect(inspection, progress)
         inspection.note(self._native_dtypes | set(getattr(self._matrix, "native_dtypes", ())))
