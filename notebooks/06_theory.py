@@ -183,3 +183,14 @@ for name, model in (("hidden Markov model, 3 states", markov), ("unrelated predi
 ax.set(xlabel="index", ylabel="σ / σ₁", title="Extended logit matrices of 60 histories", ylim=(1e-6, 2))
 ax.legend()
 plt.show()
+
+# %% [markdown]
+# Low rank has a use, or a risk: LinGen of the same paper continues a prompt without giving it to the model. It writes
+# the prompt's logits after a few futures as a combination of those of unrelated prompts, and then samples from the same
+# combination. Here the last of the 60 histories is the prompt. [The same call on SmolLM2](../pretrained.md).
+
+# %%
+for name, model in (("hidden Markov model, 3 states", markov), ("unrelated predictions", unrelated)):
+    source = sb.extended_logits(model, histories, futures, vocab_size=tokens)
+    generated = sb.measure.linear_generation(source, length=10)
+    print(f"{name}: KL to the model's own next-token distributions {generated.kl.mean():.4f} nats a token")

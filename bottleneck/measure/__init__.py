@@ -12,6 +12,7 @@ from .head_report import HeadReport, argmaxable, head
 from .head_rows import HeadRows, head_rows
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .identification import Identification, identify
+from .lingen import LinearGeneration, linear_generation
 from .needed import NeedReport, Reduced, need
 from .pairwise_kld import kld
 from .ranks import rank
@@ -21,9 +22,9 @@ from .verdict import Verdict, verdict
 
 __all__ = [
     "Comparison", "Comparisons", "CostEstimate", "Directions", "ExtendedStructure", "GradientReport", "HeadReport",
-    "HeadRows", "HeadStatistics", "HiddenSizeEstimate", "Identification", "MeasurementOptions", "NeedReport",
-    "RankOptions", "RankReport", "RankReports", "Reduced", "SpectrumOptions", "Verdict", "argmaxable",
+    "HeadRows", "HeadStatistics", "HiddenSizeEstimate", "Identification", "LinearGeneration", "MeasurementOptions",
+    "NeedReport", "RankOptions", "RankReport", "RankReports", "Reduced", "SpectrumOptions", "Verdict", "argmaxable",
     "checkpoints", "compare", "directions", "estimate_cost", "estimate_hidden_size", "extended_structure",
-    "gradient", "head", "head_rows", "head_statistics", "identify", "kld", "logits_from_top_k", "need", "rank",
-    "singular_values", "verdict",
+    "gradient", "head", "head_rows", "head_statistics", "identify", "kld", "linear_generation", "logits_from_top_k",
+    "need", "rank", "singular_values", "verdict",
 ]  # fmt: skip

@@ -130,7 +130,7 @@ class ExtendedSource(Source):
         if not isinstance(self._model, _Function):
             return None
         inspection, digest = Inspection(language=True), hashlib.sha256()
-        for future in range(len(self.futures)):
+        for future in self.futures:
             for logits in self._answers(future):
                 inspection.watch(logits)
                 digest.update(np.ascontiguousarray(logits).data.cast("B"))
@@ -164,22 +164,26 @@ class ExtendedSource(Source):
         """Return one future's logits minus their means, (M, histories)."""
         return self._future(number).copy()
 
+    def after(self, future: Ids) -> NDArray[Any]:
+        """Return the logits after any future minus their means, (M, histories)."""
+        columns = list(self._answers(future))
+        whole = np.empty((self.vocab, len(self.histories)), dtype=columns[0].dtype)
+        for places, logits in zip(self._blocks, columns, strict=True):
+            whole[:, places] = (logits - logits.mean(1, keepdims=True, dtype=np.float64)).T
+        return whole
+
     def _future(self, number: int) -> NDArray[Any]:
         if self._last is None or self._last[0] != number:
-            columns = list(self._answers(number))
-            whole = np.empty((self.vocab, len(self.histories)), dtype=columns[0].dtype)
-            for places, logits in zip(self._blocks, columns, strict=True):
-                whole[:, places] = (logits - logits.mean(1, keepdims=True, dtype=np.float64)).T
-            self._last = number, whole
+            self._last = number, self.after(self.futures[number])
         return self._last[1]
 
-    def _answers(self, future: int) -> Iterator[NDArray[Any]]:
+    def _answers(self, future: Ids) -> Iterator[NDArray[Any]]:
         """Yield the model's logits after one future, (n, M) for each block of histories."""
         for after in self._after:
-            logits = after(self.futures[future])
+            logits = after(future)
             if not np.isfinite(logits).all():
                 raise MatrixError(
-                    f"the logits after future {future} are not all finite: use a model that masks no token"
+                    f"the logits after future {future.tolist()} are not all finite: use a model that masks no token"
                 )
             yield logits
 
