@@ -68,9 +68,9 @@ def cdf_data(results: SavedResults) -> pd.DataFrame:
 @figure("mos-figure-1", data=cdf_data, **family_panels(),
         needs=f"spectra of the demo or of 'bottleneck demo --family NAME', or {SPECTRUM}")  # fmt: skip
 def cdf(ax: Axes, data: pd.DataFrame) -> None:
-    """Percentage of the log-probability matrix's singular values above a share of the largest. Yang et al. 2018,
-    figure 1, show the percentage below, in which all of a Softmax lies between 96 and 100 %. Where a curve starts with
-    a hollow circle, its method does not resolve smaller values.
+    """Percentage of the log-probability matrix's singular values below a share of the largest (Yang et al. 2018, figure
+    1; here the axis spreads the percentages near 100, where a Softmax lies). Where a curve starts with a hollow circle,
+    its method does not resolve smaller values.
     """
     draw_cdf(ax, data)
 

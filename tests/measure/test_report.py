@@ -147,7 +147,7 @@ def test_figures() -> None:
     assert np.asarray(line.get_ydata()).tolist() == [25, 50, 75, 100]
     panels = found.plot(part="both", log=False).figure.axes
     assert [panel.get_title() for panel in panels] == ["raw", "raw", "row-centred", "row-centred"]
-    assert [panel.get_yscale() for panel in panels] == ["linear", "log"] * 2
+    assert [panel.get_yscale() for panel in panels] == ["function", "log"] * 2
     plt.close("all")
     with pytest.raises(ConfigurationError, match="unknown part 'both of them' of a spectrum; it is one of raw,"):
         found.plot(given, part="both of them")

@@ -70,21 +70,28 @@ def _parts(part: str) -> Sequence[str]:
 
 
 def draw_cdf(ax: Axes, data: pd.DataFrame) -> None:
-    """Draw the percentage of singular values above a share of the largest, one curve a model."""
+    """Draw the percentage of singular values up to a share of the largest, one curve a model.
+
+    The axis spreads the percentages near 100, where the few values that an output layer's bound allows lie: its unit is
+    the logarithm of the percentage that is left.
+    """
+    least = 70 / data["size"].max()
     for model, look in looks(dict.fromkeys(data["model"])).items():
         rows = data[data["model"] == model]
-        rows = rows.assign(above=100 * (rows["index"] - 1) / rows["size"])
         seen = rows.iloc[spaced(len(rows))[::-1]]
-        ax.plot(seen["normalized"], seen["above"], drawstyle="steps-post", **look.line())
-        least = rows[~rows["resolved"]]
-        if len(least) and least["normalized"].iloc[0] > LEFT:
-            mark_unresolved(ax, least, "normalized", "above", look)
-    ax.set(xscale="log", yscale="log")
+        ax.plot(seen["normalized"], seen["percent"], drawstyle="steps-post", **look.line())
+        unresolved = rows[~rows["resolved"]]
+        if len(unresolved) and unresolved["normalized"].iloc[0] > LEFT:
+            mark_unresolved(ax, unresolved, "normalized", "percent", look)
+    left = (lambda y: -np.log10(np.maximum(100 - y, least)), lambda logarithm: 100 - 10**-logarithm)
+    ax.set(xscale="log")
+    ax.set_yscale("function", functions=left)
     ax.set_xlim(max(LEFT, 0.1 * data.loc[data["resolved"], "normalized"].min()), 1.5)
-    ax.set_ylim(70 / data["size"].max(), 140)
+    ax.set_ylim(-20, 100)
+    ax.set_yticks([0, *(tick for tick in (90, 99, 99.9, 99.99, 99.999) if 100 - tick > 2 * least), 100])
     ax.yaxis.set_major_formatter("{x:g}")
     ax.set_xlabel(r"singular value $\sigma\,/\,\sigma_1$")
-    ax.set_ylabel("values above, %")
+    ax.set_ylabel("values below, %")
 
 
 def draw_scree(ax: Axes, data: pd.DataFrame) -> None:
