@@ -103,7 +103,7 @@ def test_what_the_axes_say(results: SavedResults, canvases: list[Canvas], tmp_pa
 
 
 def test_the_curves_of_figure_1(results: SavedResults, ax: Axes) -> None:
-    """Each value above x, counted; where values are not resolved, the curve begins at the resolution."""
+    """Each value at or below x, counted; where values are not resolved, the curve begins at the resolution."""
     figure = find("mos-figure-1")
     data = figure.compute(results)
     rows = data[data["model"] == "mos"][::-1]
@@ -117,7 +117,7 @@ def test_the_curves_of_figure_1(results: SavedResults, ax: Axes) -> None:
     assert drawn["Softmax"] == drawn["MoC"]
     assert min(drawn["MoS"][0]) == pytest.approx(ERROR / FULL[0])
     for x, percent in list(zip(*drawn["MoS"], strict=True)):
-        assert percent == pytest.approx(100 * np.count_nonzero(FULL / FULL[0] > x * (1 + 1e-12)) / SIZE)
+        assert percent == pytest.approx(100 * np.count_nonzero(FULL / FULL[0] <= x * (1 + 1e-12)) / SIZE)
     assert [to_hex(line.get_color()) for line in hollow(ax)] == [HEADS["mos"].color]
 
 
