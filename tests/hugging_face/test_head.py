@@ -95,7 +95,8 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     padding = tokens.to_dict()["padding"]
     assert (padding["first"], padding["last"]) == (60, 71)
     assert set(padding["unargmaxable"]) == {token for token in tokens.unargmaxable.tolist() if token >= 60}
-    assert tokens.rows()[-1][1].startswith("ids 60 to 71 are rows of the output layer beyond the tokenizer's tokens")
+    beyond = "ids 60 to 71 are rows of the output layer beyond the tokenizer's tokens"
+    assert any(text.startswith(beyond) for _, text in tokens.rows())
     assert not argmaxable(open_model(folder, vocab="tokenizer")).padding
 
 
@@ -167,7 +168,7 @@ def test_tokens_that_the_bias_masks(save: Save, open_model: Open, masked: list[i
     """Their log-probability is −∞ in every context: refused, or left out of the factors and of the blocks alike."""
     folder = change_weights(save("phi"), lambda t: t["lm_head.bias"].__setitem__(masked, mask))
     with pytest.raises(
-        MatrixError, match=rf"bias of .* is -inf for token {masked[0]}: .*; 'bottleneck rank --inf drop-col"
+        MatrixError, match=rf"bias of .* is -inf for token {masked[0]}: .*; rank\(\) with inf='drop-columns' leaves"
     ):
         rank(open_model(folder))
     log_probs = log_probs_of(open_model(folder, precise=True))
