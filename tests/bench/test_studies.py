@@ -139,5 +139,8 @@ def test_spam_is_learned_from_enough_texts_and_drawn(monkeypatch: pytest.MonkeyP
         assert case["nats"] < 0.3 or case["symbols"] > 20
     data = pd.DataFrame([*cases.values()]).assign(share=lambda rows: rows["nats"] / rows["chance"])
     studies.spam(ax := Figure().add_subplot(), data.sort_values("vocab"))
-    assert [line.get_xdata().tolist() for line in ax.lines] == [[20, 1_000]] * 2
-    assert [line.get_linestyle() for line in ax.lines] == ["-", "--"]
+    drawn, entries = ax.lines[:2], ax.lines[2:]  # and those of the legend alone
+    assert [line.get_xdata().tolist() for line in drawn] == [[20, 1_000]] * 2
+    for lines in (drawn, entries):
+        assert [line.get_linestyle() for line in lines] == ["-", "--"]
+    assert [line.get_label() for line in entries] == ["texts of all M symbols", "texts of 20 symbols"]
