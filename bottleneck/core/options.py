@@ -159,9 +159,11 @@ class Judging(TypedDict, total=False):
     """What a comparison compares, and the limits that a model has to keep."""
 
     temperature: Annotated[
-        float, Option(1.0, "Divide all log-probabilities by this, and normalize them again.", JUDGE, metavar="NUMBER")
+        float, Option(1.0, "Divide all log-probabilities by this, and normalize them again.", MEASURE, metavar="NUMBER")
     ]
-    floor: Annotated[bool, Option(False, "Also measure KL of the reference rounded to the next narrower type.", JUDGE)]
+    floor: Annotated[
+        bool, Option(False, "Also measure KL of the reference rounded to the next narrower type.", MEASURE)
+    ]
     max_kl: Annotated[
         float | None,
         Option(

@@ -140,10 +140,10 @@ def compare(
     targets = _targets(sources)
     if how["max_ppl_ratio"] is not None and targets is None:
         raise ConfigurationError("which tokens follow is unknown, so leave out ", Parameter("max_ppl_ratio"))
-    if temperature != 1 and isinstance(reference, PartialSource):
+    if (temperature != 1 or floor) and isinstance(reference, PartialSource):
         raise ConfigurationError(
-            f"{reference.description['path']} holds a part of each distribution, whose sum at another temperature is "
-            "not known: leave out ", Parameter("temperature"),
+            f"{reference.description['path']} holds a part of each distribution, which cannot be normalized again: "
+            "leave out ", Parameter("floor" if floor else "temperature"),
         )  # fmt: skip
     pairs = [Pair(reference, model, targets, examples, temperature=temperature, floor=floor) for model in models]
     rows = min(source.rows_at_once() for source in sources)

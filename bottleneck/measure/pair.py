@@ -149,6 +149,34 @@ class Pair:
                 f"{reference.description['path']} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
                 "llama.cpp's KL sums over: leave out --like-llama-cpp"
             )
+        notes = self._notes(found, like_llama_cpp=like_llama_cpp)
+        difference = None
+        try:
+            difference = self._difference.rank(how) if self._difference else None
+        except MatrixError as error:
+            notes.append(f"the rank of the difference is not known: {error}")
+        losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
+        return Comparison(
+            sources=(dict(reference.description), {**model.description, **_bytes(model.description)}),
+            contexts=reference.shape[0],
+            blocks=len(starts),
+            nll=(losses[0], losses[1]) if len(losses) == 2 else None,
+            first_better=tuple(self._best[0]),
+            second_better=tuple(self._best[1]),
+            vocab=self._vocab,
+            statistics=statistics(found, like_llama_cpp=like_llama_cpp),
+            difference=difference,
+            definitions="llama.cpp" if like_llama_cpp else "exact",
+            notes=tuple(notes),
+            by_context={
+                "kl": found["kl_llama_cpp" if like_llama_cpp else "kl"].values,
+                "entropy": found["entropy"].values,
+            },
+        )
+
+    def _notes(self, found: dict[str, ByContext], *, like_llama_cpp: bool) -> list[str]:
+        """Return a sentence for all that is left out or looks rounded; losses of unseen targets leave ``found``."""
+        reference = self._sources[0]
         notes = [
             f"cut to the first {self._vocab:,} tokens, which both have, and renormalized; the others hold "
             f"{cut / source.shape[0]:.2g} of the probability of {source.description['path']}"
@@ -177,29 +205,7 @@ class Pair:
             notes.append("which tokens follow is unknown, so columns that need them are missing")
         elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
             notes.append(_without_unseen(found, is_unseen, like_llama_cpp=like_llama_cpp))
-        difference = None
-        try:
-            difference = self._difference.rank(how) if self._difference else None
-        except MatrixError as error:
-            notes.append(f"the rank of the difference is not known: {error}")
-        losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
-        return Comparison(
-            sources=(dict(reference.description), {**model.description, **_bytes(model.description)}),
-            contexts=reference.shape[0],
-            blocks=len(starts),
-            nll=(losses[0], losses[1]) if len(losses) == 2 else None,
-            first_better=tuple(self._best[0]),
-            second_better=tuple(self._best[1]),
-            vocab=self._vocab,
-            statistics=statistics(found, like_llama_cpp=like_llama_cpp),
-            difference=difference,
-            definitions="llama.cpp" if like_llama_cpp else "exact",
-            notes=tuple(notes),
-            by_context={
-                "kl": found["kl_llama_cpp" if like_llama_cpp else "kl"].values,
-                "entropy": found["entropy"].values,
-            },
-        )
+        return notes
 
 
 def _bytes(description: Mapping[str, Any]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from scipy.optimize import linprog, minimize
 from scipy.special import rel_entr
 
 from softmax_bottleneck import compare, kld, rank
-from softmax_bottleneck.errors import MatrixError, SourceError
+from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.measure.divergences import Distributions
 from softmax_bottleneck.measure.intervals import interval_divergences
 from softmax_bottleneck.sources import Part, open_source
@@ -197,6 +197,16 @@ def test_a_damaged_row_does_not_sum_to_1(scale: float | None, q: int | None, mod
     for measure in (rank, lambda name: compare(name, Q, kind="logits")):
         with pytest.raises(MatrixError, match="the probabilities of row 2 sum to"):
             measure(str(file))
+
+
+@pytest.mark.parametrize(("name", "value"), [("temperature", 0.7), ("floor", True)])
+def test_a_part_of_a_distribution_is_not_normalized_again(
+    models: Any, write_kld: Write, name: str, value: float
+) -> None:
+    P, Q, tokens = models
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=f"cannot be normalized again: leave out {name}"):
+        compare(str(write_kld(P, tokens)), Q, kind="logits", **options)
 
 
 def test_a_file_that_becomes_shorter(models: Any, write_kld: Write) -> None:

@@ -97,7 +97,7 @@ def models(size: dict[str, float]) -> dict[str, Any]:
 
 
 def test_models_are_told_apart_by_their_differences() -> None:
-    """Of the same errors by 1 % more every context is farther, though both intervals overlap."""
+    """Where all errors are 1 % larger every context is farther, though the intervals of both models overlap."""
     found = compare(models({"far": 0.5, "near": 0.1, "nearly": 0.101}), kind="logits", examples=0)
     assert [each.name for each in found.ordered()] == ["near", "nearly", "far"]
     near, nearly, far = (found[name] for name in ("near", "nearly", "far"))
