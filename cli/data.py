@@ -56,7 +56,7 @@ def list_corpora(json_to: Path | None) -> None:
     for model in models:
         rows += [f"{model['name']:<12} {'here' if model['available'] else 'not fetched yet'}"]
         rows += [f"{'':<12} a pretrained model: {model['description']}"]
-    emit({"corpora": values, "models": models}, "\n".join(rows), json_to)
+    emit({"kind": "corpora", "corpora": values, "models": models}, "\n".join(rows), json_to)
 
 
 @command.command(epilog=example("bottleneck data get ptb --from ptb.zip"))

@@ -142,6 +142,7 @@ def write_report(
     source = open_source(done.path, device=device, contexts=study.contexts)
     report = rank(source, max_memory=study.max_memory, progress=progress)
     values = {
+        "kind": "demo",
         "name": name,
         "seed": seed,
         "parameters": done.parameters,

@@ -41,7 +41,7 @@ def presets(pattern: str, json_to: Path | None) -> None:
 
     values = describe(matching(pattern))
     text = _in_full(values[0]) if pattern == values[0]["name"] else "\n".join(map(_in_short, values))
-    emit({"presets": values}, text, json_to)
+    emit({"kind": "presets", "presets": values}, text, json_to)
 
 
 def _in_short(preset: dict[str, Any]) -> str:

@@ -81,8 +81,14 @@ def _fit(
     files = save_figures(results, out)
     alphas = list(dict.fromkeys(cell.alpha for cell in cells))
     alpha = alphas[0] if len(alphas) == 1 else alphas
-    values = {"alpha": alpha, "contexts": cells[0].contexts, "cells": results, "version": __version__}
-    return values, "\n".join([table(results), *map(str, files)])
+    values = {
+        "kind": "synthetic",
+        "alpha": alpha,
+        "contexts": cells[0].contexts,
+        "cells": results,
+        "version": __version__,
+    }
+    return {**about, "cells": results, "version": __version__}, "\n".join([table(results), *map(str, files)])
 
 
 def _submit(
@@ -92,7 +98,10 @@ def _submit(
 
     how: dict[str, Any] = {"device": device, "max_memory": max_memory, "parameters": _parameters(slurm)}
     jobs = submit(cells, out.absolute() / "cells", progress=progress(), **how)
-    return {"jobs": jobs}, f"{len(jobs)} jobs submitted; when they are done, the same command prints the table"
+    return {
+        "kind": "synthetic-jobs",
+        "jobs": jobs,
+    }, f"{len(jobs)} jobs submitted; when they are done, the same command prints the table"
 
 
 def _list(cells: list[Cell], out: Path, *, max_memory: int, **_: Any) -> tuple[CellResult, str]:
@@ -106,7 +115,7 @@ def _list(cells: list[Cell], out: Path, *, max_memory: int, **_: Any) -> tuple[C
         size = memory_of(cell, max_memory=max_memory) / 2**30
         lines.append(f"{'done' if row['done'] else 'to do'}  {size:5.1f} GiB  {row['file']}")
     missing = sum(not row["done"] for row in rows)
-    return {"cells": rows}, "\n".join([*lines, f"{len(rows)} cells, {missing} to do"])
+    return {"kind": "synthetic-plan", "cells": rows}, "\n".join([*lines, f"{len(rows)} cells, {missing} to do"])
 
 
 def _parameters(settings: Sequence[str]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def report(rows: Timings, goals: Iterable[Goal] = (), *, device: str = "cpu", **
         if not math.isnan(value := goal.measure(rows))
     ]
     about = {"machine": machine(device), "device": device, **about}
-    return {**about, "cases": rows, "goals": checked, "version": __version__}
+    return {"kind": "bench", **about, "cases": rows, "goals": checked, "version": __version__}
 
 
 def in_turn(

@@ -242,7 +242,8 @@ class Results(Sequence[R]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON, as the command writes them for several sources."""
-        return {"results": [result.to_dict() for result in self], **({"verdict": self.verdict} if self.verdict else {})}
+        verdict = {"verdict": self.verdict} if self.verdict else {}
+        return {"kind": "results", "results": [result.to_dict() for result in self], **verdict}
 
     def save(self, path: str | Path) -> None:
         """Write all results as JSON, for `load`; the path ends in .json."""

@@ -37,7 +37,7 @@ def concentrations() -> Mapping[str, Any]:
         quantiles = torch.quantile(log_probs, torch.tensor(QUANTILES, dtype=torch.float64), dim=0)
         numbers = {"ranks": ranks.tolist(), "log_probs": quantiles.round(decimals=4).tolist()}
         curves.append({"alpha": alpha, "vocab": vocab, **numbers})
-    return {"contexts": CONTEXTS, "seed": 0, "quantiles": list(QUANTILES), "curves": curves}
+    return {"kind": "concentrations", "contexts": CONTEXTS, "seed": 0, "quantiles": list(QUANTILES), "curves": curves}
 
 
 if __name__ == "__main__":

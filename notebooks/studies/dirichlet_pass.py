@@ -65,6 +65,7 @@ def profile() -> dict[str, Any]:
             seconds[name] = min(seconds[name], benchmark.timer() - started)
     sample, bare_seconds = seconds.pop("sample"), seconds.pop("bare")
     return {
+        "kind": "dirichlet-pass",
         "contexts": blocks.contexts,
         "vocab": blocks.vocab,
         "dim": dim,

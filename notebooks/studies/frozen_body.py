@@ -123,7 +123,7 @@ def study_frozen_body(out: Path, *, data: str, minutes: float) -> int:
             save_spectrum(stem.with_suffix(".npz"), report.spectrum, report.source, report.limits)
         return values
 
-    return run_missing(out, cells(), run, shown="perplexity", minutes=minutes)
+    return run_missing(out, cells(), run, kind="frozen-body", shown="perplexity", minutes=minutes)
 
 
 def best_rate(out: Path, head: str) -> float:

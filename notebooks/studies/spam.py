@@ -63,7 +63,7 @@ def study_spam() -> dict[str, Any]:
         cases[name] = {**asdict(cell), **train_spam(cell, STEPS)}
         print(f"{name}: {cases[name]['nats']:.2f} nats", file=sys.stderr)
     sizes = {"steps": STEPS, "texts": TEXTS, "length": LENGTH}
-    return {"cases": cases, **sizes, "goals": [], "machine": machine(), "version": __version__}
+    return {"kind": "spam", "cases": cases, **sizes, "goals": [], "machine": machine(), "version": __version__}
 
 
 def train_spam(cell: SpamCell, steps: int) -> dict[str, float]:

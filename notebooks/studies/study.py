@@ -37,6 +37,7 @@ def run_missing(
     runs: Iterable[Any],
     work: Callable[[Any], dict[str, Any]],
     *,
+    kind: str,
     shown: str,
     minutes: float = math.inf,
 ) -> int:
@@ -46,9 +47,11 @@ def run_missing(
         out: folder of the results.
         runs: all runs of the study, in their order: dataclasses with a ``name``, that of the file.
         work: returns the results of a run, ready for JSON.
+        kind: what the files say that they are.
         shown: the result that is reported after a run.
         minutes: time after which no run is begun.
     """
+    about = {"machine": machine(), "version": __version__}
     make_folder(out)
     end = time.monotonic() + 60 * minutes
     missing = [run for run in runs if not (out / f"{run.name}.json").exists()]
@@ -56,7 +59,7 @@ def run_missing(
         if time.monotonic() >= end:
             return len(missing) - number
         values = work(run)
-        write_json(out / f"{run.name}.json", {**asdict(run), **values, "machine": machine(), "version": __version__})
+        write_json(out / f"{run.name}.json", {"kind": kind, **asdict(run), **values, **about})
         print(f"{run.name}: {shown.replace('_', ' ')} {values[shown]:.4f}", file=sys.stderr)
     return 0
 

@@ -91,7 +91,7 @@ def study_transformers(out: Path, *, data: str, minutes: float) -> int:
             texts[cell.vocab] = _text(data, cell.vocab)
         return _run(cell, texts[cell.vocab], STEPS if cell.regime == "parameters" else _steps_in_time(out, cell))
 
-    return run_missing(out, cells(), run, shown="bits_per_byte", minutes=minutes)
+    return run_missing(out, cells(), run, kind="transformer-study", shown="bits_per_byte", minutes=minutes)
 
 
 def _steps_in_time(out: Path, cell: TransformerCell) -> int:
