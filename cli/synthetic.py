@@ -81,13 +81,7 @@ def _fit(
     files = save_figures(results, out)
     alphas = list(dict.fromkeys(cell.alpha for cell in cells))
     alpha = alphas[0] if len(alphas) == 1 else alphas
-    values = {
-        "kind": "synthetic",
-        "alpha": alpha,
-        "contexts": cells[0].contexts,
-        "cells": results,
-        "version": __version__,
-    }
+    about = {"kind": "synthetic", "alpha": alpha, "contexts": cells[0].contexts}
     return {**about, "cells": results, "version": __version__}, "\n".join([table(results), *map(str, files)])
 
 
