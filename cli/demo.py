@@ -10,6 +10,8 @@ from typing import Any
 
 import rich_click as click
 
+from softmax_bottleneck.errors import ConfigurationError
+
 from .options import NAMES, Count, device_option, example, listed, memory_option, progress
 from .outputs import echo_text
 from .paths import Folder, Input, ResultFiles
@@ -42,13 +44,17 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     Runs, reports and a figure of the singular values go to DIR. The same command continues an interrupted demo;
     finished runs are only measured again.
     """
-    from softmax_bottleneck.figures.demo_table import read, read_report, table
+    from softmax_bottleneck.figures.demo_table import table
+    from softmax_bottleneck.figures.results import read
 
     if reports is not None:
         if others := [name for name in ("settings", "initial", "contexts", "adaptive", "max_memory") if options[name]]:
             option = others[0].replace("settings", "set").replace("_", "-")
             raise click.UsageError(f"--reports only prints a table: leave out --{option}")
-        echo_text(table(read(reports)))
+        results = read(reports)
+        if results.unknown:
+            raise ConfigurationError(f"{results.unknown[0]} is not a result; name a folder of the demo's reports")
+        echo_text(table(results.frame))
         return
     from softmax_bottleneck.core.devices import resolve_device
 
@@ -56,7 +62,7 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
 
     study = Study(models=models or (), **options)
     files = run(out, study, device=resolve_device(device), progress=progress())
-    echo_text(table([read_report(file) for file in files]))
+    echo_text(table(read(out / "reports", files).frame))
     program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
     echo_text(

@@ -1,87 +1,68 @@
-"""The demo's table, one row for each output layer, from its saved reports."""
+"""The demo's table, one row for each output layer, from the numbers in its saved reports."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from softmax_bottleneck.core.json_file import read_json
+import pandas as pd
+
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.heads import REGISTRY
-from softmax_bottleneck.results.base import by_numbers
 from softmax_bottleneck.results.tables import mean_text, rank_text, terminal
 
-from .schemas import DemoReport
-
-Report = Mapping[str, Any]
-REMEDY = "name a folder of the demo's reports"
-
-
-def read(folder: Path) -> list[Report]:
-    """Return the reports in a folder, sorted by head (in the registry's order), name and seed.
-
-    Raises:
-        ConfigurationError: for a folder without reports, or with other JSON files.
-    """
-    # NAME.valid.json is another measurement of NAME.
-    reports = [read_report(path) for path in sorted(folder.glob("*.json")) if "." not in path.stem]
-    if not reports:
-        raise ConfigurationError(f"{folder} holds no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
-    heads = [*REGISTRY]
-    return sorted(
-        reports,
-        key=lambda one: (heads.index(one["report"]["source"]["head"]), by_numbers(one["name"]), one.get("seed", 0)),
-    )
+MEANS = {
+    "test perplexity": ("perplexity", ".2f"),
+    "dynamic": ("adaptive.dynamic", ".2f"),
+    "with cache": ("adaptive.cache", ".2f"),
+    "pairwise KL": ("kld", ".3f"),
+}
+"""Metric and form of the numbers that are means over seeds, by column."""
+ADAPTIVE = ("dynamic", "with cache")
 
 
-def read_report(path: Path) -> Report:
-    """Return one report; `ConfigurationError` for another JSON file."""
-    report: Report = read_json(path, DemoReport, error=ConfigurationError, remedy=REMEDY, finite=True)
-    head = report["report"]["source"].get("head")
-    if head not in REGISTRY:
-        raise ConfigurationError(f"{path} is the report of an unknown head, {head!r}; {REMEDY}")
-    return report
-
-
-def table(reports: Sequence[Report]) -> str:
+def table(numbers: pd.DataFrame) -> str:
     """Return reports as a table of at most 80 columns; see `cells`."""
-    return terminal(*cells(reports))
+    return terminal(*cells(numbers))
 
 
-def cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
+def cells(numbers: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a table of reports, one row for each model.
 
     For several seeds, perplexities and divergences are means ± standard deviations, and ranks are those of `rank_text`.
     Adaptive scores are means over the seeds that have them.
 
     Args:
-        reports: reports from the folder ``reports/`` of a demo.
+        numbers: rows of `SavedResults.frame`, of which those from reports of the demo count.
+
+    Raises:
+        ConfigurationError: there are none of the demo.
     """
-    by_name: dict[str, list[Report]] = {}
-    for report in reports:
-        by_name.setdefault(report["name"], []).append(report)
-    rows = [_row(each) for each in by_name.values()]
-    if not any("adaptive" in report for report in reports):
-        rows = [{name: text for name, text in row.items() if name not in ("dynamic", "with cache")} for row in rows]
+    reports = numbers[(numbers["kind"] == "demo") & numbers["epoch"].isna()]
+    if reports.empty:
+        raise ConfigurationError("there are no reports; 'bottleneck demo --out DIR' writes them to DIR/reports")
+    rows = [_row(str(model), each) for (_, model), each in reports.groupby(["family", "model"], sort=False)]
+    if not reports["metric"].str.startswith("adaptive.").any():
+        rows = [{name: text for name, text in row.items() if name not in ADAPTIVE} for row in rows]
     return [*rows[0]], [[*row.values()] for row in rows]
 
 
-def _row(reports: Sequence[Report]) -> dict[str, str]:
-    first = reports[0]
-    bound = first["report"]["bound"]
-    adaptive = [one["adaptive"] for one in reports if "adaptive" in one]
+def _row(model: str, reports: pd.DataFrame) -> dict[str, str]:
+    tested = reports[reports["split"] != "valid"].groupby("metric")
+    values: dict[str, Sequence[float]] = tested["value"].apply(list).to_dict()
+    means = {name: mean_text(values.get(metric, ()), form) for name, (metric, form) in MEANS.items()}
+    ranks = {metric: rank_text(each.to_dict("records")) for metric, each in tested if metric.startswith("rank")}
+
+    def whole(metric: str) -> str:
+        return f"{values[metric][0]:.0f}" if metric in values else "none"
+
+    bounds = f"{whole('bound.raw')} ({whole('bound.centered')})"
     return {
-        "model": first["name"],
-        "parameters": f"{first['parameters']:,}",
-        "test perplexity": mean_text([one["test_perplexity"] for one in reports], ".2f"),
-        "dynamic": mean_text([one["dynamic"] for one in adaptive], ".2f"),
-        "with cache": mean_text([one["cache"] for one in adaptive], ".2f"),
-        "d": str(first["report"]["embedding_size"]),
-        "bound (row-centred)": "none" if bound["raw"] is None else f"{bound['raw']} ({bound['centered']})",
-        "rank": rank_text([one["report"]["rank"] for one in reports]),
-        "row-centred rank": rank_text([one["report"]["rank_centered"] for one in reports]),
-        "pairwise KL": mean_text([one["kld"] for one in reports], ".3f"),
-        "seconds": f"{statistics.mean(one['train_seconds'] for one in reports):.0f}",
+        "model": model,
+        "parameters": f"{values['parameters'][0]:,.0f}",
+        **{name: means[name] for name in ("test perplexity", *ADAPTIVE)},
+        "d": whole("embedding_size"),
+        "bound (row-centred)": "none" if bounds.startswith("none") else bounds,
+        "rank": ranks["rank"],
+        "row-centred rank": ranks["rank_centered"],
+        "pairwise KL": means["pairwise KL"],
+        "seconds": f"{sum(values['train_seconds']) / len(values['train_seconds']):.0f}",
     }

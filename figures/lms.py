@@ -18,7 +18,7 @@ from softmax_bottleneck.results.plotting.looks import PALETTE
 from softmax_bottleneck.results.published import tables
 
 from .base import by_model, cell, family_panels, figure, stacked, table
-from .results import KINDS, SavedResults
+from .results import SavedResults
 
 PIECES, INTERVAL, SEED = 8, 4.0, 3
 """The function of figure 1."""
@@ -26,6 +26,7 @@ LEAST_PROBABILITY = 1e-12
 """Lower end of the axis of probabilities."""
 ALL_PIECES = 100_000
 """Number of pieces of the model of Ganea et al. 2019."""
+CONCENTRATIONS = "python -m softmax_bottleneck.synthetic.concentrations FILE"
 FUNCTION = "a report of a PLIF head with its function: bottleneck demo"
 
 
@@ -58,7 +59,7 @@ def learned_functions(results: SavedResults) -> pd.DataFrame:
         pd.DataFrame(
             {"family": saved.family, "model": saved.content["name"], "x": function["knots"], "f": function["values"]}
         )
-        for saved in results.of("report")
+        for saved in results.of("demo")
         if saved.seed == 0 and (function := saved.content.get("function"))
     )
 
@@ -89,7 +90,7 @@ def concentrations(results: SavedResults) -> pd.DataFrame:
     )
 
 
-@figure("lms-figure-5", data=concentrations, needs=KINDS["concentrations"][1], layout={"height": 0.95},
+@figure("lms-figure-5", data=concentrations, needs=CONCENTRATIONS, layout={"height": 0.95},
         panel="vocab", panel_title=lambda vocab, rows: f"M = {vocab:,}")  # fmt: skip
 def dirichlet_draws(ax: Axes, data: pd.DataFrame) -> None:
     """Probability of the most probable, second most probable, … of M tokens in distributions drawn from a Dirichlet
@@ -114,7 +115,7 @@ def slopes(results: SavedResults) -> Iterator[dict[str, Any]]:
         for column, value in zip(published.columns, row.values, strict=True):
             yield cell(f"{row.name}, published", column, "", value, value=float(value), source=published.source)
     rows = [("expected before any training", initial_slopes(), "softplus of N(0.54, 1)")]
-    for saved in results.of("report"):
+    for saved in results.of("demo"):
         if "function" in saved.content:
             label = HEADS[head_of(saved.content["name"]) or "lms-plif"].label
             name = f"{label}, {saved.family}, seed {saved.seed}, measured"

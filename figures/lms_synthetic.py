@@ -55,7 +55,7 @@ def dirichlet_figure(metric: str, alpha: float, *, number: int | None = None) ->
 
 
 def _fits(results: SavedResults) -> list[CellResult]:
-    return [fit for saved in results.of("cells") for fit in saved.content["cells"]]
+    return [fit for saved in results.of("synthetic") for fit in saved.content["cells"]]
 
 
 def _describe(data: pd.DataFrame) -> str:

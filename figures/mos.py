@@ -35,11 +35,6 @@ PTB_AND_WT2 = {"ptb": "ptb-mos", "wikitext-2": "wt2-mos"}
 def by_components(results: SavedResults) -> pd.DataFrame:
     """Return the numbers of table 7, measured ranks with their intervals; see `TableEntry`."""
     data = ENTRIES["mos-table-7"].compute(results)
-    for place, row in data[(data["kind"] == "measured") & (data["column"] == "rank")].iterrows():
-        if ranks := results.ranks(row["source"], part="rank"):
-            values = [rank["value"] for rank in ranks]
-            ends = min(rank["low"] for rank in ranks), max(rank["high"] for rank in ranks)
-            data.loc[place, ["value", "low", "high"]] = [sum(values) / len(values), *ends]
     softmaxes = data["row"].str.extract(r"(?:^|K = )(\d+)", expand=False).astype(int)
     size = data["row"].str.extract(r"(, d = \d+)", expand=False).fillna("")
     data = data.assign(K=softmaxes, series="MoS" + size + ", " + data["kind"])

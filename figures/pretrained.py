@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
@@ -27,7 +28,24 @@ CURVES = {
     "sigsoftmax": "frozen-body/spectra/sigsoftmax",
 }
 """Spectra of the figure by head."""
-KINDS = ("rank", "evaluation", "divergence", "gradient", "argmaxable")
+ROWS = {
+    "rank": "{0[rank]} of at most {0[bound.raw]:,.0f}",
+    "row-centred rank": "{0[rank_centered]} of at most {0[bound.centered]:,.0f}",
+    "rank by NumPy's rule": "{0[rank_by_rule.numpy]:,.0f}",
+    **{f"ε-effective rank, ε = {share}": f"{{0[effective_rank.{share}]:,.0f}}" for share in ("1e-3", "1e-4", "1e-5")},
+    "entropy rank of the singular values": "{0[entropy_rank]:.0f}",
+    "entropy rank of W and of the hidden states": "{0[head_analysis.weight.entropy_rank]:.0f} and "
+    "{0[head_analysis.hidden.entropy_rank]:.0f}",
+    "hidden size from its outputs": "{0[-outputs hidden_size_estimate]:,.0f}",
+    "exponent of extended logits": "{0[-extended power_law.exponent]:.2f} ({0[-extended power_law.low]:.2f} to "
+    "{0[-extended power_law.high]:.2f})",
+    "pairwise KL, nats": "{0[kld]:.3f}",
+    "perplexity": "{0[perplexity]:,.2f}",
+    "share of the gradient's norm kept": "{0[kept]:.3f}",
+    "tokens: never the argmax, undecided": "{0[unargmaxable]:,.0f}, {0[unknown]:,.0f}",
+}
+"""Rows of the table, each a text with numbers by their metric."""
+RANKS = ("rank", "rank_centered")
 NEEDS = "'bottleneck rank smollm2 --json FILE' and the other commands of docs/pretrained.md"
 
 
@@ -38,42 +56,14 @@ def smollm2(results: SavedResults) -> Iterator[dict[str, Any]]:
     extended logit matrix of 100 histories and 20 futures, with the interval of its regression line.
     """
     for column, key in KEYS.items():
-        contents = {kind: saved.content for kind in KINDS for saved in results.of(kind, key)}
-        of_outputs = [saved.content for saved in results.of("rank", f"{key}-outputs")]
-        extended = [saved.content for saved in results.of("rank", f"{key}-extended")]
-        for row, text in _numbers(contents, of_outputs, extended):
-            yield cell(row, column, "", text, source="measured")
-
-
-def _numbers(contents: Mapping[str, Any], of_outputs: list[Any], extended: list[Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each measured number."""
-    if "rank" in contents:
-        report = contents["rank"]
-        for which, row in (("rank", "rank"), ("rank_centered", "row-centred rank")):
-            bound = report["bound"]["raw" if which == "rank" else "centered"]
-            yield row, f"{interval_text(report[which]['low'], report[which]['high'])} of at most {bound:,}"
-        yield "rank by NumPy's rule", f"{report['rank_by_rule']['numpy']:,}"
-        for share, rank in report["effective_rank"].items():
-            yield f"ε-effective rank, ε = {share}", f"{rank:,}"
-        yield "entropy rank of the singular values", f"{report['entropy_rank']:.0f}"
-        yield (
-            "entropy rank of W and of the hidden states",
-            " and ".join(f"{report['head_analysis'][each]['entropy_rank']:.0f}" for each in ("weight", "hidden")),
-        )
-    for report in of_outputs:
-        yield "hidden size from its outputs", f"{report['hidden_size_estimate']['value']:,}"
-    for report in extended:
-        law = report["power_law"]
-        yield "exponent of extended logits", f"{law['exponent']:.2f} ({law['low']:.2f} to {law['high']:.2f})"
-    if "divergence" in contents:
-        yield "pairwise KL, nats", f"{contents['divergence']['kld']:.3f}"
-    if "evaluation" in contents:
-        yield "perplexity", f"{contents['evaluation']['perplexity']:,.2f}"
-    if "gradient" in contents:
-        yield "share of the gradient's norm kept", f"{contents['gradient']['kept']:.3f}"
-    if "argmaxable" in contents:
-        report = contents["argmaxable"]
-        yield "tokens: never the argmax, undecided", f"{len(report['unargmaxable']):,}, {len(report['unknown']):,}"
+        found = results.frame[results.frame["source"].str.startswith(key)]
+        values: dict[str, Any] = {}
+        for row in found.itertuples():
+            name = f"{row.source.removeprefix(key)} {row.metric}".strip()
+            values[name] = interval_text(row.low, row.high) if row.metric in RANKS else row.value
+        for label, text in ROWS.items():
+            with suppress(KeyError):  # a number that was not measured
+                yield cell(label, column, "", text.format(values), source="measured")
 
 
 def curves(results: SavedResults) -> pd.DataFrame:

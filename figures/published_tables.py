@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from softmax_bottleneck.corpora import catalogue
 from softmax_bottleneck.results.plotting import HEADS, head_of
-from softmax_bottleneck.results.published import SPLITS, PublishedTable, Row, expectation, grouped, tables
+from softmax_bottleneck.results.published import SPLITS, PublishedTable, Row, expectation, grouped, number, tables
 from softmax_bottleneck.results.tables import mean_text, rank_text
 from softmax_bottleneck.training import PRESETS
 
@@ -32,12 +32,11 @@ DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f"
 CORPORA = {"ptb": "PTB", "wikitext-2": "WT2"}
 TIMES = {("MoS-15", "PTB/bs"): "mos, batch 20", ("MoS-15", "PTB/best-1"): "mos"}
 """Row and column of table 13 of Yang et al. 2018 → case of ``bottleneck bench training``."""
-TRIGGERS = {"NT-ASGD": "parthiban-nt-asgd", "ET-ASGD": "parthiban-et-asgd"}
-"""Table of each way to start averaging."""
+TRIGGERS = {"": "NT-ASGD", "et-asgd": "ET-ASGD"}
+"""Ways to start averaging, by the end of a family's name."""
 LEFT = ("sigsoftmax", "mos")
 """Heads whose label is left of their point, because another point is near."""
-PANELS = {"PTB": "Penn Treebank", "WT2": "WikiText-2"}
-HEADS_BY_NAME = {look.label: head for head, look in HEADS.items()} | {"Generalized Sigsoftmax": "gss"}
+PANELS = {"ptb": "Penn Treebank", "wt2": "WikiText-2"}
 
 
 def _compute(paper: str, number: str, small: Sequence[str], results: SavedResults) -> pd.DataFrame:
@@ -61,12 +60,14 @@ def _part(
 ) -> Iterator[dict[str, Any]]:
     end = f", {CORPORA[part.corpus]}" if several else ""
     matrix = part.metric in ("rank", "pairwise KL")
-    own = [_small(family, model, contexts=matrix) for family in small for model in results.models(family)]
+    sizes = results.frame[results.frame["metric"] == "embedding_size"].drop_duplicates(["family", "model"])
+    models = [*sizes[sizes["kind"].isin(("demo", "perplexity"))].itertuples()]
+    own = [_small(family, each, contexts=matrix) for family in small for each in models if each.family == family]
     for row in (*part.rows, *own):
         for column, value in zip(part.columns, row.values or [""] * len(part.columns), strict=True):
             heading = f"{column}{end}"
             text = grouped(value) if column == "rank" or part.metric == "rank" else value
-            yield cell(row.name, heading, "published", text, value=_number(value), source=part.source)
+            yield cell(row.name, heading, "published", text, value=number(value), source=part.source)
             if row.result and column != "parameters":
                 yield _measured(results, part, row, column, heading)
             elif column != "parameters":
@@ -75,33 +76,28 @@ def _part(
 
 def _measured(results: SavedResults, part: PublishedTable, row: Row, column: str, heading: str) -> dict[str, Any]:
     metric, split = (part.metric, column) if column in SPLITS else (column, part.split)
-    more: dict[str, Any] = {}
-    if metric == "rank":
-        ranks = results.ranks(row.result, split=split, how=row.how, contexts=part.rank_contexts)
-        text = rank_text(ranks) if ranks else ""
-        values = [float(rank["value"]) for rank in ranks]
-        if ranks:
-            more = {"low": min(rank["low"] for rank in ranks), "high": max(rank["high"] for rank in ranks)}
-    else:
-        values = results.numbers(row.result, metric, split=split, how=row.how)
-        text = mean_text(values, DIGITS.get(metric.partition("-")[0], ".2f")) if values else ""
-    more |= mean_and_spread(values)
-    return cell(row.name, heading, "measured", text, source=row.result, seeds=len(values), **more)
+    contexts = part.rank_contexts if metric == "rank" else None
+    found = results.numbers(row.result, metric, split=split, how=row.how, contexts=contexts)
+    more = {"low": found["low"].min(), "high": found["high"].max()} if metric == "rank" and len(found) else {}
+    more |= mean_and_spread([*found["value"]])
+    text = number_text(found, metric) if len(found) else ""
+    return cell(row.name, heading, "measured", text, source=row.result, seeds=len(found), **more)
 
 
-def _small(family: str, model: Mapping[str, Any], *, contexts: bool) -> Row:
-    name = model["name"]
-    look = HEADS.get(head_of(name) or model.get("source", {}).get("head", ""))
-    label = look.label if look else name
-    if softmaxes := re.fullmatch(r"k(\d+)", name):
+def number_text(rows: pd.DataFrame, metric: str) -> str:
+    """Return one number of a model, with what its seeds say of it."""
+    form = DIGITS.get(metric.partition("-")[0], ".2f")
+    return rank_text(rows.to_dict("records")) if metric == "rank" else mean_text([*rows["value"]], form)
+
+
+def _small(family: str, model: Any, *, contexts: bool) -> Row:
+    """Return the row of a small model, of which there is the row of its embedding size in `SavedResults.frame`."""
+    look = HEADS.get(head_of(model.model) or model.head or "")
+    label = look.label if look else model.model
+    if softmaxes := re.fullmatch(r"k(\d+)", model.model):
         label += f", K = {softmaxes[1]}"
-    rows = f", T = {model['contexts']:,}" if contexts else ""
-    return Row(f"{label}, d = {model['embedding_size']}{rows} ({family})", (), f"{family}/{name}")
-
-
-def _number(text: str) -> float | None:
-    match = re.match(r"~?(\d+(?:\.\d+)?)(M?)", text)
-    return float(match[1]) * (1e6 if match[2] else 1) if match else None
+    rows = f", T = {model.contexts:,.0f}" if contexts else ""
+    return Row(f"{label}, d = {model.value:.0f}{rows} ({family})", (), f"{family}/{model.model}")
 
 
 def _training_times(results: SavedResults) -> pd.DataFrame:
@@ -130,17 +126,10 @@ ENTRIES["mos-table-13"] = replace(
 
 def rank_and_perplexity(results: SavedResults) -> pd.DataFrame:
     """Return ``panel`` (the corpus), ``trigger``, ``head``, ``rank`` and ``perplexity``."""
-    parts = []
-    for trigger, name in TRIGGERS.items():
-        data = ENTRIES[name].compute(results)
-        data = data[(data["kind"] == "published") & data["value"].notna()]
-        metric, corpus = (data["column"].str.split(", ").str[part] for part in (0, 1))
-        wide = data.assign(metric=metric, panel=corpus.map(PANELS)).pivot_table(
-            index=["row", "panel"], columns="metric", values="value", sort=False
-        )
-        parts.append(wide.reset_index().assign(trigger=trigger))
-    data = pd.concat(parts, ignore_index=True)
-    data["head"] = data["row"].str.partition(",")[0].map(HEADS_BY_NAME)
+    data = results.frame[results.frame["source"].str.startswith("Parthiban et al. 2021")]
+    data = data.pivot_table(index=["family", "model"], columns="metric", values="value", sort=False).reset_index()
+    family, how = (data["family"].str.partition("-")[part] for part in (0, 2))
+    data = data.assign(panel=family.map(PANELS), trigger=how.map(TRIGGERS), head=data["model"])
     return data.dropna(subset=["rank", "perplexity"])[["panel", "trigger", "head", "rank", "perplexity"]]
 
 
@@ -180,8 +169,9 @@ NGRAMS = {row.result: row.result.rpartition("/")[2] + ":ptb" for row in tables("
 
 def family_cells(family: str, results: SavedResults) -> Iterator[dict[str, Any]]:
     """Yield perplexities, ranks and divergences of the reports of one family; see `demo_table.cells`."""
-    if reports := results.reports(family):
-        (_, *header), rows = cells(reports)
+    numbers = results.frame[(results.frame["family"] == family) & (results.frame["kind"] == "demo")]
+    if len(numbers):
+        (_, *header), rows = cells(numbers)
         for name, *texts in rows:
             for column, text in zip(header, texts, strict=True):
                 yield cell(name, column, "", text, source=f"{family}/{name}")
@@ -216,11 +206,8 @@ def _row(results: SavedResults, name: str, key: str, parameters: int | None) -> 
     size = "" if parameters is None else f"{parameters / 1e6:.2f}M"
     yield cell(name, "parameters", "", size, value=parameters)
     yield cell(name, "published", "", expectation(key))
-    texts = [
-        f"{split} {mean_text(values, '.2f')}"
-        for split in ("valid", "test")
-        if (values := results.numbers(key, "perplexity", split=split))
-    ]
-    texts += [f"rank {rank_text(ranks)}"] if (ranks := results.ranks(key)) else []
-    texts += [f"pairwise KL {mean_text(values, '.3f')}"] if (values := results.numbers(key, "pairwise KL")) else []
+    asked = [("valid ", "perplexity", "valid"), ("test ", "perplexity", "test"), ("rank ", "rank", "test")]
+    asked.append(("pairwise KL ", "pairwise KL", "test"))
+    found = [(word, metric, results.numbers(key, metric, split=split)) for word, metric, split in asked]
+    texts = [f"{word}{number_text(rows, metric)}" for word, metric, rows in found if len(rows)]
     yield cell(name, "measured", "", ", ".join(texts), source=key)

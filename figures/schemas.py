@@ -4,7 +4,6 @@ and pages need of everything else. Further keys are allowed; keys that were adde
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, NotRequired
 
 from annotated_types import Interval, Len
@@ -12,7 +11,6 @@ from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
 from softmax_bottleneck.core.json_file import Count, Magnitude, Size, check_schema
-from softmax_bottleneck.evaluation.dialog import Score
 from softmax_bottleneck.heads.plif import SlopeStatistics
 from softmax_bottleneck.measure.comparison import Comparison
 from softmax_bottleneck.measure.divergence_report import PairwiseKLD
@@ -26,19 +24,10 @@ Positive = Annotated[float, Interval(gt=0)]
 
 def _saved(result: type[Result]) -> Any:
     """Return the schema of a saved result: plain values that its class reads."""
-    return Annotated[dict[str, Any], _checked(result.from_dict)]
-
-
-def _checked(check: Callable[[Any], object]) -> AfterValidator:
-    return AfterValidator(lambda values: (check(values), values)[1])
+    return Annotated[dict[str, Any], AfterValidator(lambda values: (result.from_dict(values), values)[1])]
 
 
 Rank: Any = _saved(RankReport)
-
-
-class _Adaptive(TypedDict):
-    dynamic: Positive
-    cache: Positive
 
 
 class _Validation(TypedDict):
@@ -63,9 +52,15 @@ class DemoReport(TypedDict):
     train_seconds: Magnitude
     kld: float
     report: Rank
-    adaptive: NotRequired[_Adaptive]
     history: NotRequired[list[_Validation]]
     function: NotRequired[Annotated[_Function, AfterValidator(lambda f: _same_lengths(f, f["knots"], f["values"]))]]
+
+
+class Sourced(TypedDict):
+    """What any result may say of what was measured."""
+
+    source: NotRequired[Description]
+    seed: NotRequired[Count]
 
 
 class _Cells(TypedDict):
@@ -81,22 +76,6 @@ class _Curve(TypedDict):
 
 class _Concentrations(TypedDict):
     curves: list[Annotated[_Curve, AfterValidator(lambda c: _same_lengths(c, c["ranks"], *c["log_probs"]))]]
-
-
-class _Sourced(TypedDict):
-    source: Description
-
-
-class _Scores(_Sourced):
-    seed: NotRequired[Count]
-    bleu: NotRequired[_Bleu]
-
-
-class _Bleu(TypedDict):
-    scores: dict[str, Score]
-
-
-Evaluation: Any = Annotated[_saved(Perplexity), _checked(lambda values: check_schema(values, _Scores))]
 
 
 class _Settings(TypedDict, total=False):
@@ -151,6 +130,13 @@ class _Frozen(TypedDict):
     effective_rank: NotRequired[dict[str, Count]]
 
 
+def checked(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a file that says its kind; `ValueError` where it is not that of its kind."""
+    check_schema(content, Sourced)
+    check_schema(content, SCHEMAS.get(content.get("kind", ""), dict[str, Any]))
+    return content
+
+
 def _same_lengths(value: Any, *lists: list[Any]) -> Any:
     if len(set(map(len, lists))) > 1:
         raise ValueError("its lists must have one length")
@@ -178,16 +164,21 @@ def _check_fit(fit: Fitted) -> Fitted:
     return fit
 
 
+_RESULTS = {result.kind: _saved(result) for result in (Comparison, PairwiseKLD, Perplexity, RankReport)}
+
+
+class _Several(TypedDict):
+    results: list[Annotated[dict[str, Any], AfterValidator(lambda each: checked(each))]]
+
+
 SCHEMAS: dict[str, Any] = {
-    "report": DemoReport,
-    "cells": _Cells,
+    **_RESULTS,
+    "results": _Several,
+    "demo": DemoReport,
+    "synthetic": _Cells,
     "concentrations": _Concentrations,
-    "comparison": _saved(Comparison),
-    "divergence": Annotated[_saved(PairwiseKLD), _checked(lambda values: check_schema(values, _Sourced))],
-    "rank": Rank,
-    "evaluation": Evaluation,
     "bench": _Bench,
-    "transformer": _Transformer,
-    "frozen": _Frozen,
+    "transformer-study": _Transformer,
+    "frozen-body": _Frozen,
 }
 """Schema of each kind of file that figures and pages are made of."""

@@ -45,9 +45,9 @@ class Measured(NamedTuple):
 
 def measured(results: SavedResults) -> Iterator[Measured]:
     """Yield every saved spectrum that has a report beside it, in the order of the reports."""
-    for saved in (*results.of("report"), *results.of("rank")):
-        if saved.seed == 0 and saved.key in results.spectra and saved.family not in ELSEWHERE:
-            report = saved.rank_report
+    for saved in (*results.of("demo"), *results.of("rank")):
+        if saved.seed == 0 and saved.epoch is None and saved.key in results.spectra and saved.family not in ELSEWHERE:
+            report = saved.report
             tolerances = (report[which]["tolerance"] for which in ("rank", "rank_centered"))
             bounds = (report.get("bound", {}).get(which) for which in ("raw", "centered"))
             yield Measured(saved.family, saved.model, results.spectra[saved.key], Limits(*tolerances, *bounds))

@@ -54,7 +54,7 @@ def _runs(results: SavedResults, kind: str, labels: Mapping[str, str]) -> pd.Dat
 
 def _transformers(results: SavedResults) -> pd.DataFrame:
     """Return the runs of the small transformers, with ``panel`` and ``value``, the bits per byte."""
-    data = _runs(results, "transformer", TRANSFORMERS)
+    data = _runs(results, "transformer-study", TRANSFORMERS)
     if not len(data):
         return data
     data["panel"] = [f"M = {run.vocab:,}, d = {run.size}" for run in data[["vocab", "size"]].itertuples()]
@@ -68,7 +68,7 @@ def _frozen(results: SavedResults) -> pd.DataFrame:
     ``value`` is the loss in nats after ``timed_steps``: all of them, and those in the Softmax's time, interpolated in
     the logarithm of the steps.
     """
-    data = _runs(results, "frozen", FROZEN)
+    data = _runs(results, "frozen-body", FROZEN)
     if not len(data) or "softmax" not in [*data["head"]]:
         return data[:0]
     best = data[data["seed"] == 0].sort_values("perplexity").groupby("head")["rate"].first()

@@ -12,7 +12,7 @@ from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.tables import rank_text
 
 from .base import by_model, cell, figure, table
-from .results import CHECKPOINT, Saved, SavedResults
+from .results import SavedResults
 
 NEEDS = "ranks of checkpoints that were kept: bottleneck rank CHECKPOINT --json FAMILY/NAME.epoch-N.json"
 DECADE = 10
@@ -32,16 +32,12 @@ def course(results: SavedResults) -> pd.DataFrame:
     The family is that with most checkpoints, or the last one if none was kept; ``drawn`` is the rank, or the perplexity
     less that of the model ``base`` after the same epoch.
     """
-    rows = [
-        _row("perplexity", saved, epoch=row["epoch"], value=row["valid_perplexity"])
-        for saved in results.of("report")
-        for row in saved.content.get("history", [])
-        if saved.seed == 0
-    ]
-    for saved in results.of(CHECKPOINT):
-        rank = {key: saved.content["rank_centered"][key] for key in ("value", "low", "high")}
-        rows.append(_row("rank", saved, epoch=saved.epoch, **rank))
-    data = pd.DataFrame(rows, columns=["panel", "family", "model", "epoch", "value", "low", "high"])
+    frame = results.frame[results.frame["epoch"].notna() & (results.frame["seed"] == 0)]
+    shown = {("perplexity", "valid"): "perplexity", ("rank_centered", "test"): "rank"}
+    panels = [shown.get(place) for place in zip(frame["metric"], frame["split"], strict=True)]
+    epochs = pd.to_numeric(frame["epoch"], downcast="integer")
+    data = frame.assign(panel=panels, epoch=epochs).dropna(subset="panel")
+    data = data[["panel", "family", "model", "epoch", "value", "low", "high"]]
     ranked = data.loc[data["panel"] == "rank", "family"].mode()[:1]
     family = ranked if len(ranked) else data["family"][-1:]
     data = data[data["family"].isin(family)].sort_values(["panel", "model", "epoch"], kind="stable")
@@ -51,10 +47,6 @@ def course(results: SavedResults) -> pd.DataFrame:
     less = data["value"] - data["epoch"].map(courses)
     name = HEADS[head].label if (head := head_of(base)) else base
     return data.assign(base=name, drawn=data["value"].where(data["panel"] == "rank", less))
-
-
-def _row(panel: str, saved: Saved, **values: Any) -> dict[str, Any]:
-    return {"panel": panel, "family": saved.family, "model": saved.model, **values}
 
 
 @figure("training-course", data=course, panel="panel", panel_title=lambda panel, rows: "",
@@ -86,8 +78,11 @@ def training_course_table(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Validation perplexity, ranks and ε-effective ranks of the log-probability matrix after each epoch whose
     checkpoint was measured; an indeterminate rank follows its interval for tolerances ten times larger and smaller.
     """
-    for saved in results.of(CHECKPOINT):
-        content, head, perplexity = saved.content, head_of(saved.model), _perplexity(results, saved)
+    frame = results.frame[(results.frame["metric"] == "perplexity") & (results.frame["split"] == "valid")]
+    perplexities = frame.groupby(["source", "seed", "epoch"])["value"].last()
+    for saved in (each for each in results.of("rank") if each.epoch is not None):
+        content, head = saved.content, head_of(saved.model)
+        perplexity = perplexities.get((saved.key, saved.seed, saved.epoch))
         row = f"{HEADS[head].label if head else saved.model} ({saved.family}), epoch {saved.epoch}"
         values: list[tuple[str, str, float | None]] = [
             ("contexts", f"{content['contexts']:,}", content["contexts"]),
@@ -100,10 +95,3 @@ def training_course_table(results: SavedResults) -> Iterator[dict[str, Any]]:
             values.append((f"10{eps.removeprefix('1e').translate(RAISED)}-effective rank", text, rank))
         for column, text, value in values:
             yield cell(row, column, "", text, value=value, source=saved.key)
-
-
-def _perplexity(results: SavedResults, saved: Saved) -> float | None:
-    """Return the last validation perplexity of the checkpoint's epoch."""
-    reports = [report for report in results.of("report", saved.key) if report.seed == saved.seed]
-    rows = [row for report in reports for row in report.content.get("history", [])]
-    return next((row["valid_perplexity"] for row in reversed(rows) if row["epoch"] == saved.epoch), None)

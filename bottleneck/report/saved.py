@@ -8,13 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigurationError
-from ..figures.results import CHECKPOINT, KINDS, Saved, read, read_file
+from ..figures.results import Saved, read, read_file
 from ..measure.loading import with_spectrum
 from ..measure.report import RankReport
 from .contents import Contents, Model
 
-RANKS = ("report", "rank")
+RANKS = ("demo", "rank")
 """Kinds of files that hold a rank report."""
+OTHERS = ("kld", "perplexity", "comparison")
+"""Kinds of files that add to a model."""
+NAMES = {
+    "perplexity": "{split} perplexity",
+    "kld": "{split} pairwise KL",
+    "kld.drawn": "{split} pairwise KL",
+    "parameters": "parameters",
+}
+"""Names of the numbers that the page shows beside a rank, by metric; an exact divergence goes before a drawn one."""
 WRITTEN_BY = "'bottleneck rank --json FILE.json --save-spectrum FILE.npz' writes it"
 
 
@@ -36,8 +45,8 @@ def read_saved(paths: Sequence[Path]) -> Contents:
     for path in dict.fromkeys(path.with_suffix(".json") if path.suffix == ".npz" else path for path in paths):
         if path.is_dir():
             results = read(path)
-            saved += results.saved
-            missing += [f"{unknown} is not a result of a known kind" for unknown in results.unknown]
+            saved += [each for each in results.saved if each.kind != "rank" or each.epoch is None]
+            missing += [f"{unknown} does not say what kind of result it is" for unknown in results.unknown]
         else:
             saved += _file(path)
     groups: dict[Any, list[Saved]] = {}  # the seeds of each model
@@ -46,7 +55,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
             groups.setdefault((each.path.parent, each.key, each.split), []).append(each)
     if not groups:
         raise ConfigurationError(f"{', '.join(map(str, paths))}: without a rank report; {WRITTEN_BY}")
-    others = [each for each in saved if each.kind in ("divergence", "evaluation")]
+    others = [each for each in saved if each.kind in ("kld", "perplexity")]
     models = []
     for seeds in groups.values():
         first = min(seeds, key=lambda each: each.seed)
@@ -62,42 +71,33 @@ def read_saved(paths: Sequence[Path]) -> Contents:
 def _file(path: Path) -> list[Saved]:
     if not path.is_file():
         raise ConfigurationError(f"the file {path} does not exist; {WRITTEN_BY}")
-    saved = [
-        replace(each, kind="rank", key=each.path.stem) if each.kind == CHECKPOINT else each
-        for each in read_file(path, path.parent)
-    ]
-    kinds = [each.kind for each in saved]
-    other = [kind for kind in kinds if kind not in (*RANKS, "comparison", "divergence", "evaluation")]
-    if other or not kinds:
-        what = f"the result of '{KINDS[other[0]][1]}'" if other else "not a result"
+    saved = read_file(path, path.parent)
+    other = [each.kind for each in saved if each.kind not in (*RANKS, *OTHERS)]
+    if other or not saved:
+        what = f"a result of the kind {other[0]!r}" if other else "not a result"
         raise ConfigurationError(f"{path} is {what}, and a report is made of ranks; {WRITTEN_BY}")
-    return saved
+    return [each if each.epoch is None else replace(each, model=path.stem) for each in saved]
 
 
 def _model(saved: Saved, others: Iterable[Saved]) -> Model:
-    report = with_spectrum(RankReport.from_dict(saved.rank_report), saved.path)
-    key = f"{saved.path.resolve().parent.name}/{saved.key.rpartition('/')[2]}"
+    report = with_spectrum(RankReport.from_dict(saved.report), saved.path)
+    key = f"{saved.path.resolve().parent.name}/{saved.model}"
     numbers, drawn = _numbers(saved, others)
-    return Model(report, f"{saved.path}, written by version {saved.rank_report['version']}", key, numbers, drawn)
+    return Model(report, f"{saved.path}, written by version {saved.report['version']}", key, numbers, drawn)
 
 
 def _numbers(saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:
     """Return a model's other numbers by name, and its drawn divergences: of its name and folder, or of its source."""
-    content, drawn = saved.content, None
+
+    def is_of(other: Saved) -> bool:
+        return (other.path.parent, other.key) == (saved.path.parent, saved.key) or other.source == saved.source
+
+    same = [saved, *(other for other in others if is_of(other))]
+    found = [number for each in same for number in each.numbers() if number["epoch"] is None]
     numbers: dict[str, float] = {}
-    if saved.kind == "report":
-        names = {"valid_perplexity": "valid perplexity", "test_perplexity": "test perplexity"}
-        names |= {"kld": f"{saved.split} pairwise KL", "parameters": "parameters"}
-        numbers = {name: content[key] for key, name in names.items() if key in content}
-    for other in others:
-        value, beside = other.content, (other.path.parent, other.key) == (saved.path.parent, saved.key)
-        if not beside and value["source"] != saved.rank_report["source"]:
-            continue
-        if other.kind == "evaluation" and value["how"] == "static":
-            numbers.setdefault(f"{other.split} perplexity", value["perplexity"])
-        if other.kind == "divergence":
-            if value["pairs"] == "all" or f"{other.split} pairwise KL" not in numbers:
-                numbers[f"{other.split} pairwise KL"] = value["kld"]
-            if value.get("histogram") and other.split == saved.split:
-                drawn = value
-    return numbers, drawn
+    for metric, name in NAMES.items():
+        for number in found:
+            if number["metric"] == metric:
+                numbers.setdefault(name.format(split=number["split"]), number["value"])
+    drawn = [each.content for each in same if each.content.get("histogram") and each.split == saved.split]
+    return numbers, drawn[-1] if drawn else None

@@ -168,14 +168,14 @@ def rank_text(ranks: Sequence[Mapping[str, Any]]) -> str:
     """
     values = [rank["value"] for rank in ranks]
     text = interval_text(min(values), max(values))
-    if all(rank["determinate"] for rank in ranks):
+    if all(rank["low"] == rank["high"] for rank in ranks):
         return text
     return f"{interval_text(min(rank['low'] for rank in ranks), max(rank['high'] for rank in ranks))} ({text})"
 
 
 def interval_text(low: float, high: float) -> str:
     """Return an interval of whole numbers as text, or the number where both ends are the same."""
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def terminal(header: Sequence[str], rows: CellRows, *, width: int = 80) -> str:

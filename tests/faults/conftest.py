@@ -114,21 +114,23 @@ def _more_results(world: Path) -> None:
     for name, file in {
         "report.json": "demo/lms-plif.json", "report.npz": "demo/lms-plif.npz", "rank.npz": "demo/mos.npz",
         "mos.epoch-1.json": "ptb-fast/mos.epoch-1.json", "comparison.json": "demo/mos.against-moc.json",
-        "score.json": "ptb/kn5.json", "dialog.json": "switchboard-small/mos.json", "bench.json": "bench/training.json",
+        "score.json": "ptb/kn5.json", "bench.json": "bench/training.json",
         "heads.json": "bench/heads.json", "profile.json": "bench/synthetic-profile.json",
         "concentrations.json": "synthetic/concentrations.json",
     }.items():  # fmt: skip
         shutil.copy(RESULTS / file, folder / name)
     report = json.loads((RESULTS / "demo" / "mos.json").read_text())["report"]
     report["eps"] |= {"distinct": [20, 12], "noise": {"deviation": 0.01, "is_coarse": True}}
+    report["kind"] = "rank"
     (folder / "rank.json").write_text(json.dumps(report))
-    (folder / "several.json").write_text(json.dumps({"results": [report]}))
+    (folder / "several.json").write_text(json.dumps({"kind": "results", "results": [report]}))
     cells = json.loads((RESULTS / "synthetic" / "alpha-1-M100.json").read_text())
     (folder / "cells.json").write_text(json.dumps({**cells, "cells": cells["cells"][:4]}))
     shutil.copy(next((RESULTS / "transformer-study").glob("*-mos-2-*.json")), folder / "study.json")
     shutil.copy(RESULTS / "frozen-body" / "softmax-0.0001-seed0.json", folder / "frozen.json")
     histogram = {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]}
     divergence = {
+        "kind": "kld",
         "source": report["source"], "contexts": 9, "vocab": 5, "pairs": 7, "kld": 1.0, "histogram": histogram,
         "roundoff": 1e-6, "largest_log_sum": None, "eps": {"value": 1e-7, "dtype": "float32", "assumed": False},
     }  # fmt: skip

@@ -20,7 +20,6 @@ from softmax_bottleneck.core import tensor_file
 from softmax_bottleneck.core.tensor_file import digest
 from softmax_bottleneck.corpora.ids import read_ids
 from softmax_bottleneck.errors import BottleneckError
-from softmax_bottleneck.figures.demo_table import read as read_reports
 from softmax_bottleneck.figures.results import read as read_results
 from softmax_bottleneck.hugging_face.folder import read_config, stored_tensors, weight_files
 from softmax_bottleneck.hugging_face.tokenizer import read_tokenizer
@@ -63,7 +62,6 @@ OPEN: dict[str, tuple[str, str, Reader]] = {
     ".safetensors": ("m.safetensors", "", _rows(open_matrix)),
     "words": ("cache/corpora/text8", "vocabulary.json", read_ids),
     "text": ("text", "train.txt", corpora.load),
-    "report": ("results", "softmax.json", read_reports),
     "results": ("results", "mos.json", read_results),
     "model": ("hf", "config.json", read_config),
     "model's weights": ("hf", "model.safetensors", lambda path: list(stored_tensors(weight_files(path)))),

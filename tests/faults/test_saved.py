@@ -11,7 +11,7 @@ from attacks.damage import REMOVED, with_value
 
 def test_other_files_beside_results_are_named(place: Callable[..., Path]) -> None:
     folder = place("results")
-    with_value("test_perplexity", REMOVED)(folder / "results" / "mos.json")
+    with_value("kind", REMOVED)(folder / "results" / "mos.json")
     done = promise.run(["report", "results", "--out", "page.html"])
     assert (done.code, "results/mos.json" in done.stderr) == (0, True)
 

@@ -28,11 +28,12 @@ def report(
     determinate = {"value": rank, "low": rank, "high": rank, "determinate": True, "tolerance": TOLERANCE, **sigmas}
     wide = {"value": 30, "low": 20, "high": 39, "determinate": False, "tolerance": TOLERANCE / 10, **sigmas}
     return {
-        "name": name, "seed": seed, "parameters": 12_345, "valid_perplexity": perplexity + 5,
+        "kind": "demo", "name": name, "seed": seed, "parameters": 12_345, "valid_perplexity": perplexity + 5,
         "test_perplexity": perplexity, "kld": 4.5, "train_seconds": 9.6,
         "history": [{"epoch": epoch, "step": 10 * epoch, "valid_perplexity": 200 / epoch} for epoch in (1, 2)],
         "report": {
-            "contexts": 50, "vocab": SIZE, "embedding_size": 4, "bound": {"raw": 6, "centered": 5, "why": ""},
+            "kind": "rank", "contexts": 50, "vocab": SIZE, "embedding_size": 4,
+            "bound": {"raw": 6, "centered": 5, "why": ""},
             "source": {"path": f"runs/{name}", "head": head or name.partition("-k")[0], "split": "test"},
             "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram",
             "rank": determinate, "rank_centered": wide, "rank_by_rule": {"press": rank}, "effective_rank": {"1e-3": 2},
@@ -93,8 +94,8 @@ def folder(tmp_path: Path) -> Path:
     curves = [{"alpha": alpha, "vocab": vocab, "ranks": [1, 3, vocab], "log_probs": log_probs}
               for vocab in (10, 30) for alpha in ALPHAS]  # fmt: skip
     files = {
-        **{f"synthetic/alpha-{alpha:g}": {"alpha": alpha, "cells": cells(alpha)} for alpha in ALPHAS},
-        "synthetic/concentrations": {"contexts": 5, "seed": 0, "quantiles": [0.1, 0.5, 0.9], "curves": curves},
+        **{f"synthetic/alpha-{alpha:g}": {"kind": "synthetic", "cells": cells(alpha)} for alpha in ALPHAS},
+        "synthetic/concentrations": {"kind": "concentrations", "curves": curves},
         **{f"demo/{name}": report(name) for name in ("softmax", "moc", "mos")},
         "demo/lms-plif": report(
             "lms-plif", function={"pieces": 9, "slopes": slopes, "knots": [-1, 0, 1], "values": [-2, 0, 1]}
@@ -108,10 +109,10 @@ def folder(tmp_path: Path) -> Path:
         **{f"ptb-small-mos/k{K}": report(f"k{K}", head="mos", rank=100 * K) for K in (3, 10)},
         "text8/mos7": report("mos7", perplexity=2.0**1.5),
         "compare": comparison(),
-        "bench/training": {"machine": {}, "cases": bench_cases()},
-        **{f"transformer-study/{number}": run for number, run in enumerate(study())},
-        **{f"frozen-body/{number}": run for number, run in enumerate(frozen())},
-        "spam": {"cases": {str(number): case for number, case in enumerate(symbols)}, "texts": 1, "length": 2},
+        "bench/training": {"kind": "bench", "cases": bench_cases()},
+        **{f"transformer-study/{number}": {"kind": "transformer-study", **run} for number, run in enumerate(study())},
+        **{f"frozen-body/{number}": {"kind": "frozen-body", **run} for number, run in enumerate(frozen())},
+        "spam": {"cases": {str(number): case for number, case in enumerate(symbols)}, "kind": "spam"},
         "smollm2/valid": report("softmax")["report"],
     }
     for name, content in files.items():
@@ -181,6 +182,7 @@ def comparison() -> dict[str, Any]:
     top = [[{"token": "a|b", "probability": 0.5}], [{"token": "<script>", "probability": 0.25}]]
     case = {"row": 3, "context": "x " * 90, "target": "t", "reference": "", "nll": [1.0, 2.0], "top": top}
     return {
+        "kind": "comparison",
         "contexts": 9,
         "nll": [4.5, 4.4],
         "sources": [{"path": "runs/moc"}, {"path": "runs/mos"}],

@@ -271,7 +271,7 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
     other["history"] = [{**row, "valid_perplexity": 7.0} for row in other["history"]]
     write(folder / "demo" / "mos-1.json", other)
     results = read(folder)
-    assert [rank["value"] for rank in results.ranks("demo/mos")] == [6, 6]  # a checkpoint is not the run
+    assert [*results.numbers("demo/mos", "rank")["value"]] == [6, 6]  # a checkpoint is not the run
     figure = find("training-course")
     data = figure.compute(results)
     assert figure.missing(data) == []

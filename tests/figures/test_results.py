@@ -15,37 +15,53 @@ from softmax_bottleneck.figures import SavedResults, read
 from .conftest import cell, report, write
 
 
-def test_files_are_known_by_content_and_place(results: SavedResults) -> None:
-    assert [one["name"] for one in results.reports("demo")] == ["softmax", "moc", "mos", "lms-plif"]
+def test_files_say_what_they_are(results: SavedResults) -> None:
+    assert [saved.model for saved in results.of("demo") if saved.family == "demo"] == [
+        "softmax", "moc", "mos", "lms-plif",
+    ]  # fmt: skip
     assert list(results.spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax", "smollm2/valid"]
     assert {saved.kind for saved in results.saved} == {
-        "report", "cells", "concentrations", "comparison", "divergence", "evaluation", "bench", "transformer",
-        "frozen", "rank", "spam",
+        "demo", "synthetic", "concentrations", "comparison", "kld", "perplexity", "bench", "transformer-study",
+        "frozen-body", "rank", "spam",
     }  # fmt: skip
     assert results.unknown == ()
 
 
-def test_numbers_of_a_model_are_of_all_its_seeds(results: SavedResults) -> None:
-    assert results.numbers("ptb/mos", "perplexity") == [56, 57, 58]
-    assert results.numbers("ptb/mos", "perplexity", split="valid") == [61, 62, 63]
-    assert results.numbers("ptb/mos", "perplexity", how="dynamic") == [48]
-    assert results.numbers("ptb/mos", "perplexity", how="dynamic", split="valid") == []
-    assert results.numbers("ptb/mos", "pairwise KL") == [4.5, 4.5, 4.5]
-    assert results.numbers("ptb/mos", "pairwise KL", split="valid") == [5.25]
-    assert results.numbers("ptb/kn5", "perplexity") == [pytest.approx(128)]
-    assert results.numbers("text8/mos7", "bits per character") == pytest.approx([1.5])
-    assert results.numbers("ptb/gss", "perplexity") == []
-    assert results.numbers("ptb/mos", "seconds an epoch") == []
-    assert [rank["value"] for rank in results.ranks("ptb/mos")] == [9981] * 3
-    assert results.ranks("ptb/mos", split="valid") == []
-    assert len(results.ranks("ptb/mos", contexts=50)) == 3
-    assert results.ranks("ptb/mos", contexts=33_320) == []
-
-
-def test_a_variation_has_a_family_of_its_own(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "metric", "more", "expected"),
+    [
+        ("ptb/mos", "perplexity", {}, [56, 57, 58]),
+        ("ptb/mos", "perplexity", {"split": "valid"}, [61, 62, 63]),
+        ("ptb/mos", "perplexity", {"how": "dynamic"}, [48]),
+        ("ptb/mos", "perplexity", {"how": "dynamic", "split": "valid"}, []),
+        ("ptb/mos", "pairwise KL", {}, [4.5, 4.5, 4.5]),
+        ("ptb/mos", "pairwise KL", {"split": "valid"}, [5.25]),
+        ("ptb/kn5", "perplexity", {}, [pytest.approx(128)]),
+        ("text8/mos7", "bits per character", {}, [pytest.approx(1.5)]),
+        ("ptb/gss", "perplexity", {}, []),
+        ("ptb/mos", "seconds an epoch", {}, []),
+        ("ptb/mos", "rank", {}, [9981] * 3),
+        ("ptb/mos", "rank", {"split": "valid"}, []),
+        ("ptb/mos", "rank", {"contexts": 50}, [9981] * 3),
+        ("ptb/mos", "rank", {"contexts": 33_320}, []),
+        ("ptb/mos", "perplexity", {"how": "finetuned"}, [54]),
+        ("ptb/mos", "rank", {"how": "finetuned"}, [6]),
+    ],
+)
+def test_numbers_of_a_model_are_of_all_its_seeds(
+    key: str, metric: str, more: dict[str, Any], expected: list[float], folder: Path
+) -> None:
     write(folder / "ptb-finetuned" / "mos.json", report("mos", perplexity=54.0))
-    assert read(folder).numbers("ptb/mos", "perplexity", how="finetuned") == [54]
-    assert [rank["value"] for rank in read(folder).ranks("ptb/mos", how="finetuned")] == [6]
+    assert [*read(folder).numbers(key, metric, **more)["value"]] == expected
+
+
+def test_published_and_measured_numbers_have_one_name(results: SavedResults) -> None:
+    frame = results.frame[(results.frame["family"] == "ptb") & (results.frame["model"] == "mos")]
+    tested = frame[(frame["metric"] == "perplexity") & (frame["split"] == "test") & frame["epoch"].isna()]
+    assert [*tested[tested["kind"] == "demo"]["value"]] == [56, 57, 58]
+    yang = tested[tested["source"] == "Yang et al. 2018, table 1"]
+    assert [*yang["value"]] == [55.97]
+    assert [*tested["seed"].isna()] == [*(tested["kind"] == "published")]
 
 
 def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
@@ -59,7 +75,7 @@ def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
         ConfigurationError, match=r"the folder .*nowhere does not exist; name one of results with results"
     ):
         read(tmp_path / "nowhere")
-    with pytest.raises(ConfigurationError, match=r"holds no results; 'bottleneck demo', 'bottleneck synthetic"):
+    with pytest.raises(ConfigurationError, match=r"holds no results; 'bottleneck demo' and '--json FILE'"):
         read(tmp_path)
 
 
@@ -74,7 +90,7 @@ def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
         ),
         (
             "more.json",
-            {"alpha": 0.1, "cells": [cell("lms", 100, 5, 0, 0.1, kl=3.0)]},
+            {"kind": "synthetic", "cells": [cell("lms", 100, 5, 0, 0.1, kl=3.0)]},
             r"more\.json and .*alpha-0\.1\.json are of the same measurement",
         ),
     ],
@@ -87,10 +103,10 @@ def test_damaged_and_contradicting_files_are_refused(file: str, content: Any, er
 
 def test_the_same_result_twice_is_not_a_contradiction(folder: Path) -> None:
     shutil.copy(folder / "demo" / "mos.json", folder / "demo" / "mos.again.json")
-    assert len(read(folder).reports("demo")) == 5
+    assert [*read(folder).numbers("demo/mos", "perplexity")["value"]] == [90]
 
 
-def test_json_of_no_kind_is_left_out_and_told(folder: Path) -> None:
+def test_json_without_a_kind_is_left_out_and_told(folder: Path) -> None:
     for name, content in (("list.json", [1]), ("other.json", {"a": 1}), ("text.json", "x")):
         write(folder / name, content)
     assert [path.name for path in read(folder).unknown] == ["list.json", "other.json", "text.json"]

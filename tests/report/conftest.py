@@ -29,7 +29,7 @@ NAMES = {"softmax": LOW_RANK, "mos": DECAYING, "lms-plif": DECAYING**0.75, "sigs
 
 
 KLD: dict[str, Any] = {
-    "contexts": T, "vocab": M, "roundoff": 1e-6, "largest_log_sum": 1e-6, "version": "0.1.0",
+    "kind": "kld", "contexts": T, "vocab": M, "roundoff": 1e-6, "largest_log_sum": 1e-6, "version": "0.1.0",
     "eps": {"value": 2.0**-23, "dtype": "float32", "assumed": False},
 }  # fmt: skip
 
@@ -78,8 +78,8 @@ def comparison(first: str, second: str, *, token: str = "cat", context: str = "t
         for name in (first, second)
     ]
     return {
-        "sources": sources, "contexts": T, "nll": [4.0, 4.1], "first_better": [case], "second_better": [],
-        "version": "0.1.0",
+        "kind": "comparison", "sources": sources, "contexts": T, "nll": [4.0, 4.1], "first_better": [case],
+        "second_better": [], "version": "0.1.0",
     }  # fmt: skip
 
 

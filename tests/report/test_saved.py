@@ -144,7 +144,7 @@ def test_published_numbers_stand_beside_those_of_the_preset(tmp_path: Path) -> N
 CHANGES: dict[str, tuple[Any, str]] = {
     "another shape": (lambda c: c.update(contexts=601), "its matrix has 601 × 400 entries .* 600 × 400"),
     "another spectrum": (lambda c: c["rank"].update(sigma_1=3.0), "σ_1 = 3, that of the .npz file .* σ_1 = 1000"),
-    "another result": (lambda c: c.pop("rank_by_rule"), "a.json is not a result, and a report is made of ranks"),
+    "another result": (lambda c: c.pop("kind"), "a.json is not a result, and a report is made of ranks"),
 }
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.figures.demo_table import cells, read, table
+from softmax_bottleneck.figures import SavedResults, read
+from softmax_bottleneck.figures.demo_table import cells, table
+from softmax_bottleneck.figures.results import Saved
 from softmax_bottleneck.results.tables import markdown
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +36,8 @@ def _report(name: str, perplexity: float, rank: int, *, seed: int = 0, **more: A
 
 
 def _cells(reports: list[dict[str, Any]]) -> list[list[str]]:
-    header, rows = cells(reports)
+    saved = [Saved(Path(f"{place}.json"), "demo", "", each["name"], each) for place, each in enumerate(reports)]
+    header, rows = cells(SavedResults(Path(), tuple(saved)).frame)
     return [header, *rows]
 
 
@@ -71,21 +74,22 @@ def test_adaptive_scores_are_of_the_seeds_that_have_them() -> None:
 def test_a_folder_is_read_in_the_order_of_registry_name_and_seed(tmp_path: Path) -> None:
     for name, seed in [("mos-k3", 0), ("mos", 1), ("gss", 0), ("mos", 0), ("softmax", 0)]:
         (tmp_path / f"{name}-{seed}.json").write_text(json.dumps(_report(name, 90.0, 10, seed=seed)), encoding="utf-8")
-    order = [(report["name"], report["seed"]) for report in read(tmp_path)]
+    order = [(saved.model, saved.seed) for saved in read(tmp_path).saved]
     assert order == [("softmax", 0), ("mos", 0), ("mos", 1), ("mos-k3", 0), ("gss", 0)]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"name": "mos"}', json.dumps(_report("no-head", 90.0, 10))])
+@pytest.mark.parametrize("text", ["{", '{"kind": "demo", "name": "mos"}'])
 def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"holds no reports; 'bottleneck demo --out DIR' writes them"):
-        read(tmp_path)
     (tmp_path / "other.json").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"other\.json is (the report of an unknown head|damaged or)"):
+    with pytest.raises(ConfigurationError, match=r"other\.json is damaged or"):
         read(tmp_path)
+    (tmp_path / "other.json").write_text('{"kind": "spam"}', encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="there are no reports; 'bottleneck demo --out DIR' writes them"):
+        table(read(tmp_path).frame)
 
 
 @pytest.mark.parametrize("family", ["demo", "ptb-small", "ptb-small-nt-asgd"])
 def test_the_readmes_tables_are_those_of_the_committed_reports(family: str) -> None:
-    reports = read(ROOT / "figures" / "results" / family)
+    reports = read(ROOT / "figures" / "results" / family).frame
     assert markdown(*cells(reports)) in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert max(map(len, table(reports).splitlines())) <= 80

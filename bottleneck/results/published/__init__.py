@@ -6,11 +6,13 @@ and enter NAME in ``PAPERS``.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 PAPERS = ("parthiban", "mos", "lms", "mikolov", "krause", "merity")
 """Names of the papers, in the order in which a model's numbers are listed."""
@@ -92,6 +94,28 @@ def tables(paper: str, number: str | None = None) -> tuple[PublishedTable, ...]:
         rows = tuple(Row(**{"how": how, **row, "values": tuple(row["values"])}) for row in table.pop("rows"))
         every.append(PublishedTable(paper=content["paper"], rows=rows, **{**table, "columns": tuple(table["columns"])}))
     return tuple(table for table in every if number in (None, table.number))
+
+
+def measurements() -> Iterator[dict[str, Any]]:
+    """Yield every published number of a preset's model as plain values, by the same names as measured ones.
+
+    The family of models that were trained in another way, or that adapt to the text, ends in that way.
+    """
+    for table in (table for paper in PAPERS for table in tables(paper)):
+        for row in (row for row in table.rows if row.result):
+            family, _, model = row.result.rpartition("/")
+            about = {"kind": "published", "model": model, "source": table.source}
+            about["family"] = f"{family}-{row.how.lower()}" if row.how else family
+            for column, text in zip(table.columns, row.values, strict=True):
+                split, metric = (column, table.metric) if column in SPLITS else (table.split, column)
+                if (value := number(text)) is not None:
+                    yield {**about, "split": split, "metric": metric, "value": value}
+
+
+def number(text: str) -> float | None:
+    """Return a printed value as a number, with M for millions; ``None`` where nothing or words are printed."""
+    match = re.match(r"~?(\d+(?:\.\d+)?)(M?)", text)
+    return float(match[1]) * (1e6 if match[2] else 1) if match else None
 
 
 def rows_of(result: str) -> Iterator[tuple[PublishedTable, Row]]:
