@@ -209,11 +209,22 @@ def identify(
 
 @click.command("dump", epilog=example("bottleneck dump demo/runs/mos --out demo/mos.zarr"))
 @with_source()
-@click.option("--out", required=True, type=Folder(), metavar="STORE.zarr", help="Store to write.")
-def dump(source: Source, out: Path) -> None:
-    """Write the matrix of log-probabilities to a Zarr store; the same command continues an interrupted dump."""
+@click.option("--out", required=True, type=Folder(), metavar="STORE.zarr", help="Store, folder or file to write.")
+@click.option(
+    "--states",
+    is_flag=True,
+    help="Write a folder with the hidden states and the output layer instead; it is a SOURCE too, and far smaller.",
+)
+@click.option("--top", type=Count(), metavar="K", help="Write a .parquet file of the K likeliest tokens instead.")
+def dump(source: Source, out: Path, states: bool, top: int | None) -> None:
+    """Write the matrix of log-probabilities to a Zarr store; the same command continues an interrupted dump.
+
+    Hidden states with their output layer (--states) give every command the same numbers as the model; the likeliest
+    tokens (--top) are a reference of 'bottleneck compare', which gives intervals.
+    """
     from softmax_bottleneck.measure.dumping import dump
 
-    dump(source, out, progress=progress())
+    dump(source, out, states=states, top=top, progress=progress())
     T, M = source.shape
-    echo(f"{out}: {T:,} contexts × {M:,} tokens, {source.dtype}")
+    what = f"{source.embedding_size:,} dimensions" if states else f"{min(top or M, M):,} tokens"
+    echo(f"{out}: {T:,} contexts × {what}, {source.dtype}")

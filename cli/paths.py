@@ -72,6 +72,7 @@ def paths_in(name: str) -> set[Path]:
     from softmax_bottleneck.core.files import exists
 
     parts = [name, *BEFORE_A_PATH.split(name)]
+    parts += [word for part in parts for word in part.split()] if " --" in name else []
     parts += [part.rpartition(":")[0] for part in parts]
     return {Path(part) for part in parts if part and exists(Path(part))}
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import rich_click as click
+from click.core import ParameterSource
 
-from softmax_bottleneck.core.options import LAYER, OPENING, Opening
+from softmax_bottleneck.core.options import LAYER, OPENING, Opening, Option
 from softmax_bottleneck.errors import SourceError
 
 from .options import Command, options_of, progress, refused
@@ -36,7 +38,8 @@ def with_source(
 
     Args:
         count: number of sources that the command takes, −n for n or more. For 1 the command receives ``source``,
-            otherwise ``sources``: the opened sources by their labels, which users give as LABEL=SOURCE.
+            otherwise ``sources``: the opened sources by their labels, which users give as LABEL=SOURCE, with options of
+            one source after it, as in "q4=q4.npy --kind logits".
         kind: whether the command accepts matrices, and so has ``--kind``.
         device: whether the command computes beyond the source's rows, and so receives ``device``.
         parallel: whether the command shares its work among the processes of torchrun; it then also receives
@@ -61,11 +64,14 @@ def with_source(
                 from softmax_bottleneck.measure import checkpoints
 
                 sources = [str(path) for folder in sources for path in checkpoints(folder)]
-            named = {source: source} if count == 1 else refused(labelled, sources)
+            parsed = [(source, {})] if count == 1 else [_own_options(each, shown) for each in sources]
+            names = [name for name, _ in parsed]
+            named = {source: source} if count == 1 else refused(labelled, names)
+            own = dict(zip(named, (more for _, more in parsed), strict=True))
             options = {name: given.pop(name) for name in shown}
 
             def run(**more: Any) -> Any:
-                opened = _open(named, options, saved)
+                opened = _open(named, options, saved, own)
                 if len(opened) > 1 and not given.get("dry_run"):
                     for each in opened.values():
                         if not isinstance(each, Path):
@@ -92,8 +98,25 @@ def with_layer(command: Command) -> Command:
     return click.argument("source", type=Input())(cast(Any, options_of(LAYER)(command)))
 
 
+def _own_options(text: str, shown: Mapping[str, Option]) -> tuple[str, dict[str, Any]]:
+    """Return a source and the options after it, as in ``"q4=q4.npy --kind logits"``."""
+    name, dashes, rest = text.partition(" --")
+    if not dashes or Path(text).exists():
+        return text, {}
+    command = click.command(name)(options_of(shown)(lambda **given: given))
+    with command.make_context(name, shlex.split(dashes + rest)) as context:
+        return name, {
+            key: value
+            for key, value in context.params.items()
+            if context.get_parameter_source(key) is ParameterSource.COMMANDLINE
+        }
+
+
 def _open(
-    named: Mapping[str, str], options: Mapping[str, Any], saved: Callable[[str], bool] | None
+    named: Mapping[str, str],
+    options: Mapping[str, Any],
+    saved: Callable[[str], bool] | None,
+    own: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Source | Path]:
     """Open each source that is not a name of saved results."""
     from softmax_bottleneck.sources import open_sources
@@ -105,7 +128,9 @@ def _open(
         raise click.UsageError(f"{names}: saved results were measured before, and no option changes them")
     if missing := [name for name in results if not Path(name).exists()]:
         raise SourceError(f"the file {missing[0]} does not exist")
-    opened = iter(open_sources([name for name in named.values() if name not in results], cast("Opening", options)))
+    rest: Any = {label: name for label, name in named.items() if name not in results}
+    alone: Any = [own[label] for label in rest]
+    opened = iter(open_sources(rest.values(), cast("Opening", options), alone))
     return {label: Path(name) if name in results else next(opened) for label, name in named.items()}
 
 

@@ -36,16 +36,22 @@ def pack(tensors: Mapping[str, Tensor], *, key: str, about: Mapping[str, Any] | 
     return save(stored, metadata={key: json.dumps({**(about or {}), _SHA256: digest(stored, about)})})
 
 
-def read(path: Path, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read(path: Path, *, key: str, optional: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the other values.
+
+    Args:
+        path: a file that `pack` made.
+        key: the key that it was made with.
+        optional: whether a file without that key is read too, because another program wrote it.
 
     Raises:
         DAMAGE: for a missing or damaged file.
     """
     with open_file(path), safe_open(path, framework="pt") as file:
-        about: dict[str, Any] = parse_json((file.metadata() or {}).get(key, "{}"), dict[str, Any])
+        written = (file.metadata() or {}).get(key)
+        about: dict[str, Any] = parse_json(written or "{}", dict[str, Any])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    if about.pop(_SHA256, None) != digest(tensors, about):
+    if (written or not optional) and about.pop(_SHA256, None) != digest(tensors, about):
         raise ValueError("its checksum does not hold")
     return tensors, about
 

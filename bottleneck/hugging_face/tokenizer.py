@@ -152,6 +152,12 @@ class Tokenizer:
 
         return [spell(piece or "") for piece in self._tokenizer.convert_ids_to_tokens(ids)]
 
+    @property
+    def json(self) -> str | None:
+        """The file ``tokenizer.json``, for a tokenizer of the package tokenizers."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return None if backend is None else str(backend.to_str())
+
     def text(self, ids: list[int]) -> str:
         """Return consecutive tokens as text."""
         return str(self._tokenizer.decode(ids))
@@ -213,6 +219,11 @@ class TokenizedText(Text):
     ) -> None:
         super().__init__(ids, places, starts)
         self._tokenizer = tokenizer
+
+    @property
+    def tokenizer_json(self) -> str | None:
+        """The tokenizer's file."""
+        return self._tokenizer.json
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Return each token."""

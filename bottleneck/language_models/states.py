@@ -17,7 +17,7 @@ from ..core.files import sha256_bytes
 from ..core.tensor_file import digest
 from ..corpora.batches import whole_numbers
 from ..errors import ConfigurationError, SourceError
-from ..heads import REGISTRY, Head, Softmax
+from ..heads import REGISTRY, Head, RankBound, Softmax
 from .checked_product import check_layer, weight_of
 from .on_text import ModelOnText, masked_bias
 from .source import Cost
@@ -62,6 +62,14 @@ class GivenStates(ModelOnText):
         about = {"path": path or f"{type(layer).__name__}, hidden states", "kind": "head", "head": name}
         self.description = {**about, "corpus": None, "split": None}
 
+    recorded_bound: RankBound | None = None
+    """The bound that was recorded with the states."""
+
+    @property
+    def bound(self) -> RankBound:  # type: ignore[override]
+        """The bound that was recorded with the states, or that of the head."""
+        return self.recorded_bound or super().bound
+
     @property
     def full_head(self) -> Head:
         """The head, in float32 or float64."""
@@ -82,6 +90,7 @@ class GivenStates(ModelOnText):
             known = self.targets >= 0
             part.targets, part._states = self.targets[known], self._states[: len(known)][torch.from_numpy(known)]
             part.contexts = len(part._states)
+            part.text = None if self.text is None else self.text.of_rows(known)
             vars(part).pop("identity", None)
         return part
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,21 @@ class Text(ABC):
         end = int(self._places[row])
         return self.join(self.ids[max(self._span(end)[0], end - length) : end].tolist())
 
+    @property
+    def tokenizer_json(self) -> str | None:
+        """The tokenizer as the file ``tokenizer.json`` of the package tokenizers, if it is one."""
+        return None
+
+    def last(self, rows: int) -> NDArray[np.int64]:
+        """Return the last token of the contexts of the first ``rows`` rows."""
+        return self.ids[self._places[:rows] - 1]
+
+    def of_rows(self, rows: NDArray[np.bool_]) -> Self:
+        """Return this text for some of the rows."""
+        part = copy.copy(self)
+        part._places = self._places[: len(rows)][rows]
+        return part
+
     def beginnings(self, rows: int) -> NDArray[np.int64]:
         """Return those of the first ``rows`` rows that predict the first token of a text."""
         texts = np.searchsorted(self._starts, self._places[:rows], side="right")
@@ -65,6 +81,23 @@ class Text(ABC):
         start = max((number + 1 for number in ends if number < place), default=first)
         stop = min((number + 1 for number in ends if number >= place), default=last + 1)
         return self.join(self.ids[start:stop].tolist()).strip("\n")
+
+
+@final
+class UnnamedText(Text):
+    """A text of which only the ids are known."""
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Return each id."""
+        return [f"<{token}>" for token in ids]
+
+    def join(self, ids: list[int]) -> str:
+        """Return an empty text."""
+        return ""
+
+    def ends_line(self, token: int) -> bool:
+        """Return ``False``."""
+        return False
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,14 +12,14 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from ..core.checks import typed
-from ..core.files import explain_output_errors, make_folder, only_process, sha256_bytes, sha256_json
+from ..core.checks import check_positive, typed
+from ..core.files import explain_output_errors, make_folder, only_process, replacing, sha256_bytes, sha256_json
 from ..core.interruption import note_if_interrupted
 from ..core.json_file import json_if_any
 from ..core.options import takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
-from ..errors import BottleneckError, OutputError, Parameter, SourceError, StoreError
+from ..errors import BottleneckError, ConfigurationError, OutputError, Parameter, SourceError, StoreError
 from ..sources import Source
 from ..sources.measurement import MeasurementOptions, opened
 from ..sources.store import (
@@ -32,8 +33,10 @@ from ..sources.store import (
     read_attributes,
     read_targets,
 )
+from ..sources.top_k import COLUMNS, TARGET
 from ..sources.zarr_array import WrittenRows, open_node
 from ..spectrum.blocks import checked
+from .dumping_states import refuse_other_files, rows_of_file, states_about, write_states
 
 LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """Name of a temporary file that Zarr leaves behind when it is killed."""
@@ -41,41 +44,91 @@ LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 
 @takes(MeasurementOptions)
 @typed
-def dump(source: Any, path: str | Path, **options: Unpack[MeasurementOptions]) -> Path:
+def dump(
+    source: Any,
+    path: str | Path,
+    *,
+    states: bool = False,
+    top: int | None = None,
+    **options: Unpack[MeasurementOptions],
+) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 
-    Memory holds one block. An interrupted dump continues at the chunk it had reached and ends with the same bytes.
-    Damaged chunks of a finished dump are written again.
+    Memory holds one block. An interrupted dump continues at the chunk or file it had reached and ends with the same
+    bytes. Damaged chunks of a finished dump are written again.
 
     Args:
         source: as for `rank`.
-        path: the store, a folder that ends in ``.zarr``.
+        path: the store, a folder that ends in ``.zarr``; with ``states`` a folder, with ``top`` a ``.parquet`` file.
+        states: write the hidden states and the output layer of a model instead, which is a source as well and takes
+            a small part of the space.
+        top: write the log-probabilities of this many likeliest tokens instead, for `compare`. A kill leaves no file.
         options: how the source is opened, and where to report, see `MeasurementOptions`.
 
     Returns:
         The store's path.
 
     Raises:
+        SourceError: with ``states``, for what does not have hidden states under a softmax.
+        ConfigurationError: for ``top`` with ``states``, or below 1.
         StoreError: when ``path`` holds other files, or a store of another model, text or size.
         OutputError: when the store cannot be written.
     """
-    (source,), path = opened([source], options), Path(path)
+    check_positive(top=top)
+    if states and top is not None:
+        raise ConfigurationError("give one of ", Parameter("states"), " and ", Parameter("top"))
+    (source,), path, progress = opened([source], options), Path(path), reporting(options.get("progress", False))
+    if top is not None:
+        _write_top(source, path, min(top, source.shape[1]), progress)
+        return path
+    chunks, rows = ("hidden/*", rows_of_file(source)) if states else (f"{LOG_PROBS}/c/*/0", source.rows_at_once())
 
     def written() -> str:
-        chunks = len([*path.glob(f"{LOG_PROBS}/c/*/0")])
-        contexts = f"{min(source.shape[0], chunks * source.rows_at_once()):,} of {source.shape[0]:,} contexts"
+        contexts = f"{min(source.shape[0], len([*path.glob(chunks)]) * rows):,} of {source.shape[0]:,} contexts"
         return f"{contexts} are kept in {path}, and the same command continues from there"
 
     with note_if_interrupted(written):
-        attributes = _attributes(source)
-        _refuse_other_files(path)
+        about = states_about(source) if states else _attributes(source)
+        if states:
+            refuse_other_files(path, about)
+        else:
+            _refuse_other_files(path)
         with only_process(make_folder(path)) as alone:
             if not alone:
                 raise StoreError(
                     f"another process is dumping into {path}: wait until it is done, or give another ", Parameter("out")
                 )
-            _write(source, path, attributes, reporting(options.get("progress", False)))
+            (write_states if states else _write)(source, path, about, progress)
     return path
+
+
+def _write_top(source: Source, path: Path, k: int, progress: Progress) -> None:
+    """Write the k likeliest tokens of each context, the likeliest first, with their exact log-probabilities."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix.lower() != ".parquet":
+        raise OutputError(f"cannot write {path}: the likeliest tokens go to a file that ends in .parquet")
+    if source.description["kind"] == "matrix":
+        raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
+    targets = _targets(source)
+    with (
+        progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar,
+        replacing(path) as temporary,
+        ExitStack() as stack,
+    ):
+        writer: Any = None
+        for start, log_probs in source.blocks():
+            ids = np.argpartition(-log_probs, k - 1, axis=1)[:, :k]
+            values = np.take_along_axis(log_probs, ids, 1)
+            order = np.argsort(-values, axis=1, kind="stable")
+            ends, pairs = k * np.arange(len(ids) + 1), zip(COLUMNS, (ids.astype(np.int32), values), strict=True)
+            columns = {name: pa.ListArray.from_arrays(ends, np.take_along_axis(each, order, 1).ravel())
+                       for name, each in pairs}  # fmt: skip
+            table = pa.table({**columns, TARGET: targets[start : start + len(ids)]})
+            writer = writer or stack.enter_context(pq.ParquetWriter(temporary, table.schema))
+            writer.write_table(table)
+            bar.advance(len(ids))
 
 
 def _write(source: Source, path: Path, attributes: dict[str, Any], progress: Progress) -> None:

@@ -23,10 +23,13 @@ from ..errors import MatrixError, Parameter, Sentence, SourceError
 from ..heads import Head, Softmax
 from ..hugging_face.folder import is_hugging_face
 from ..hugging_face.loading import config_and_class, unloaded_model
+from ..hugging_face.tokenizer import TokenizedText, Tokenizer
 from ..language_models import GivenStates
+from ..language_models.text import UnnamedText
 from ..spectrum.blocks import as_array, check_dense
 from .array_files import numbers_of, read_array, read_arrays
 
+Ids = NDArray[np.int64]
 logger = logging.getLogger(__name__)
 
 STATES, IDS = "hidden_states", "token_ids"
@@ -76,14 +79,55 @@ def open_states(
     if norm is not None:
         normalize = _norm(norm, layer.hidden_size)
         states = [normalize(each.float()) for each in states]
-    if not ids:
-        return GivenStates(layer, hidden=states, path=source)
-    hidden = torch.cat(states)
-    given = GivenStates(layer, hidden=hidden, targets=_shifted(ids, 1), path=source)
-    if mismatch := _mismatch(layer, hidden, ids, normed=norm is not None):
+    starts = [0, *np.cumsum([len(each) for each in states])[:-1].tolist()]
+    known = torch.cat(ids).numpy() if ids else None
+    return given_states(layer, torch.cat(states), ids=known, starts=starts, path=source, normed=norm is not None)
+
+
+def given_states(
+    layer: Softmax, hidden: Tensor, *, ids: Ids | None, targets: Ids | None = None, starts: list[int], path: str,
+    normed: bool | None, tokenizer: Tokenizer | None = None,
+) -> GivenStates:  # fmt: skip
+    """Return states with their text, after a look at whether they belong to the layer.
+
+    Args:
+        layer: the output layer.
+        hidden: (T, d).
+        ids: (T,), the token of each state, if it is known.
+        targets: (T,), the token that follows each; by default the next one of the same text.
+        starts: rows at which a text begins.
+        path: name of the source.
+        normed: whether a final norm was applied to the states after they were saved; ``None`` if the states are known
+            to belong to the layer.
+        tokenizer: what names the tokens.
+    """
+    if ids is None:
+        return GivenStates(layer, hidden=hidden, targets=targets, path=path)
+    is_first = np.isin(np.arange(len(ids)), starts)
+    following = _next(ids, is_first) if targets is None else targets
+    given = GivenStates(layer, hidden=hidden, targets=following, path=path)
+    is_first[1:] |= following[:-1] != ids[1:]  # contexts between two rows were left out
+    number, row = np.cumsum(is_first) - 1, np.arange(len(ids))
+    is_last = np.append(is_first[1:], True)
+    running = np.insert(ids, row[is_last] + 1, following[is_last].clip(0))
+    begins = np.array([start + number[start] for start in starts])
+    given.text = (
+        UnnamedText(running, row + number + 1, begins)
+        if tokenizer is None
+        else TokenizedText(running, row + number + 1, tokenizer, begins)
+    )
+    if normed is None:
+        return given
+    readings = {by: torch.from_numpy(each) for by, each in enumerate((ids, following, _next(following, is_first)))}
+    if mismatch := _mismatch(layer, hidden, readings, normed=normed):
         given.mismatch, given.description = mismatch, {**given.description, "mismatch": mismatch}
-        logger.warning("%s: %s", source, mismatch)
+        logger.warning("%s: %s", path, mismatch)
     return given
+
+
+def _next(ids: Ids, is_first: NDArray[np.bool_]) -> Ids:
+    """Return the entry after each of the same text, −1 for its last."""
+    return np.append(np.where(is_first[1:], -1, ids[1:]), -1)
 
 
 def softmax_of(weight: Any, bias: str | None, **settings: Any) -> Softmax:
@@ -193,9 +237,16 @@ def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
     if module is not None and {*state} == {key for key, _ in module.named_parameters()}:
         module.load_state_dict(state)
         return lambda states: module(states).detach()
-    if "bias" in state:
-        return lambda states: F.layer_norm(states, (size,), weight, state["bias"])
-    return lambda states: F.rms_norm(states, (size,), weight, eps=1e-6)
+    return final_norm(weight, state.get("bias"), "layer" if "bias" in state else "rms")
+
+
+def final_norm(weight: Tensor, bias: Tensor | None, kind: str, eps: float | None = None) -> Callable[[Tensor], Tensor]:
+    """Return a LayerNorm (``"layer"``) or an RMSNorm (``"rms"``), by default with the usual ε."""
+    if kind == "layer":
+        return lambda states: F.layer_norm(
+            states, weight.shape, weight.to(states), None if bias is None else bias.to(states), eps or 1e-5
+        )
+    return lambda states: F.rms_norm(states, weight.shape, weight.to(states), eps or 1e-6)
 
 
 def _module(folder: Path, name: str) -> nn.Module | None:
@@ -210,34 +261,29 @@ def _module(folder: Path, name: str) -> nn.Module | None:
     return None
 
 
-def _shifted(ids: list[Tensor], by: int) -> Tensor:
-    """Return the token ``by`` places after that of each state; −1 stands for one that is not known."""
-    return torch.cat([torch.cat([each, each.new_full((by,), -1)])[by:] for each in ids])
-
-
-def _mismatch(layer: Head, states: Tensor, ids: list[Tensor], *, normed: bool) -> str:
-    """Return why states and output layer do not belong together, as the tokens that follow show it, or ''."""
+def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, normed: bool) -> str:
+    """Return why states and output layer do not belong together, or ''; ``readings`` are the tokens 0 to 2 later."""
     some = torch.linspace(0, len(states) - 1, min(SAMPLE, len(states))).long()
 
     def loss(chosen: Tensor, by: int) -> float:
-        targets = _shifted(ids, by)[some]
+        targets = readings[by][some]
         with torch.no_grad(), full_precision():
             losses = layer.nll(chosen[targets >= 0], targets[targets >= 0], reduction="none")
         return float(exact(losses).mean()) if losses.numel() else math.inf
 
-    sample = states[some].float()
+    sample = states[some].to(layer.weight)
     as_given = loss(sample, 1)
     unnormed = math.inf if normed else loss(F.rms_norm(sample, sample.shape[1:]), 1)
-    readings = {
+    losses = {
         Sentence("they were taken before the final norm: give its weight, ", Parameter("norm", "FILE:NAME")): unnormed,
         "each state stands one token too late: shift the states or the ids by one, unless the model is untrained, "
         "which repeats its input": loss(sample, 0),
         "each state stands one token too early: shift the states or the ids by one": loss(sample, 2),
     }
-    likeliest = min(readings, key=readings.__getitem__)
+    likeliest = min(losses, key=losses.__getitem__)
     perplexity = f"the perplexity of the tokens that follow is {math.exp(min(as_given, 700.0)):,.4g}"
     chance = math.log(layer.vocab_size)
-    if readings[likeliest] < min(as_given, chance) - BETTER:
+    if losses[likeliest] < min(as_given, chance) - BETTER:
         return Sentence(f"{perplexity}, and these states look as if ", likeliest)
     if as_given > chance - BETTER:
         doubt = "the model is untrained, the text is random, or states and head do not belong together"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from inspect import signature
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 
 from torch import nn
 
@@ -31,6 +31,7 @@ from .function import Adapter, from_function
 from .hidden_states import open_states
 from .opening import Kind, is_url
 from .partial import KldSource, PartialSource
+from .states_folder import is_states_folder, open_folder
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ KINDS: dict[str, Kind] = {
     "json lines": Kind(what="a file of a server's answers", open=top_k.open_answers),
     "distillation set": Kind(what="a distillation set", open=top_k.open_parquet),
     "array file": Kind(what="a file of a matrix", open=arrays.open_matrix),
+    "states": Kind(what="a folder of hidden states", open=open_folder),
     "run": Kind(what="a run", open=RunOnText),
     "hugging-face": Kind(what="a Hugging Face model", open=open_saved),
     "loaded model": Kind(what="a loaded Hugging Face model", open=open_loaded),
@@ -114,6 +116,8 @@ def sniff(folder: Path) -> str | None:
     """Return the key in `KINDS` of a folder, by the files in it; ``None`` for any other."""
     if any((folder / name).exists() for name in ("zarr.json", ".zarray")):
         return "zarr"
+    if is_states_folder(folder):
+        return "states"
     if is_run(folder):
         return "run"
     return "hugging-face" if is_hugging_face(folder) or gguf.find(folder) else None
@@ -174,36 +178,48 @@ def open_source(source: Any, **options: Unpack[Opening]) -> Source:
     return open_sources([source], options)[0]
 
 
-def open_sources(sources: Iterable[Any], options: Opening) -> list[Source]:
+def open_sources(sources: Iterable[Any], options: Opening, own: Sequence[Opening] = ()) -> list[Source]:
     """Open each source with the options that it takes; refuse an option that none of them takes.
 
-    Without ``data``, a Hugging Face model beside a ``.kld`` file or a server's answers reads the tokens in them.
+    ``own`` are options of each source alone, which replace the common ones; each source must take its own. Without
+    ``data``, a Hugging Face model beside a ``.kld`` file or a server's answers reads the tokens in them.
     """
-    values = complete(options)
-    recognize = find if values["head"] is None else _beside_head
     names = [str(each) if isinstance(each, Path) else each for each in sources]
-    kinds = [(name, recognize(name)) for name in names]
-    values["device"] = device = resolve_device(values["device"])
-    if not has_float64(device) and (values["dtype"] == "float64" or values["precise"]):
-        raise ConfigurationError(f"{device} has no float64: use ", Parameter("device", "cpu"))
-    taken = {"contexts", "device"}.union(*(kind.takes for _, kind in kinds))
-    for option, value in values.items():
-        is_default = value is None or (isinstance(value, str | bool) and value == OPENING[option].default)
-        if not is_default and option not in taken:
-            name, kind = kinds[0]
-            listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
-            why = f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}"
-            if option in StatesOptions.__annotations__ and values["head"] is None:
-                raise ConfigurationError(why, "; for hidden states, give ", Parameter("head"))
-            more = "; give W as the weight of a torch.nn.Linear" if option == "hidden" else ""
-            raise ConfigurationError(why + more)
-    values["hugging_face"] = {option: values[option] for option in HUGGING_FACE}
+    alone = own or [Opening() for _ in names]
+    values = [complete({**options, **each}) for each in alone]
+    kinds = [
+        find(name) if each["head"] is None else _beside_head(name) for name, each in zip(names, values, strict=True)
+    ]
+    taken = {"contexts", "device"}.union(*(kind.takes for kind in kinds))
+    for name, kind, each, more in zip(names, kinds, values, alone, strict=True):
+        each["device"] = device = resolve_device(each["device"])
+        if not has_float64(device) and (each["dtype"] == "float64" or each["precise"]):
+            raise ConfigurationError(f"{device} has no float64: use ", Parameter("device", "cpu"))
+        for option, value in each.items():
+            is_default = value is None or (isinstance(value, str | bool) and value == OPENING[option].default)
+            if not is_default and option not in (taken if option not in more else {*kind.takes, "contexts", "device"}):
+                _refuse(option, name, kind, each)
+        each["hugging_face"] = {option: each[option] for option in HUGGING_FACE}
     hugging_face = KINDS["hugging-face"], KINDS["loaded model"]
-    opened = [None if kind in hugging_face else _opened(name, kind, values) for name, kind in kinds]
-    if None in opened and values["data"] is None and values["dataset"] is None:
-        text = next((each for each in opened if isinstance(each, PartialSource)), None)
-        values["data"] = text and text.tokens()
-    return [each or _opened(name, kind, values) for each, (name, kind) in zip(opened, kinds, strict=True)]
+    together = [*zip(names, kinds, values, strict=True)]
+    opened = [None if kind in hugging_face else _opened(name, kind, each) for name, kind, each in together]
+    text = next((each for each in opened if isinstance(each, PartialSource)), None)
+    for place, (name, kind, each) in enumerate(together):
+        if opened[place] is None:
+            if text is not None and each["data"] is None and each["dataset"] is None:
+                each["data"] = text.tokens()
+            opened[place] = _opened(name, kind, each)
+    return [each for each in opened if each is not None]
+
+
+def _refuse(option: str, name: Any, kind: Kind, values: Mapping[str, Any]) -> NoReturn:
+    """Refuse an option that a source does not take."""
+    listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
+    why = f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}"
+    if option in StatesOptions.__annotations__ and values["head"] is None:
+        raise ConfigurationError(why, "; for hidden states, give ", Parameter("head"))
+    more = "; give W as the weight of a torch.nn.Linear" if option == "hidden" else ""
+    raise ConfigurationError(why + more)
 
 
 def is_several(source: Any) -> bool:

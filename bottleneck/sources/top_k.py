@@ -293,6 +293,11 @@ def open_parquet(path: str) -> TopK:
 
     try:
         columns = [pyarrow.parquet.read_table(path, columns=[name])[name].to_pylist() for name in _columns(path)]
+        if TARGET in pyarrow.parquet.read_schema(path).names:  # as `dump` writes it
+            targets = pyarrow.parquet.read_table(path, columns=[TARGET])[TARGET].to_pylist()
+            rows = zip(*columns, targets, strict=True)
+            contexts = [Context(dict(zip(a, b, strict=True)), lowest(b), None if t < 0 else t) for a, b, t in rows]
+            return TopK([Answer(None, [*contexts], None)], path)
         pairs = [pair for pair in zip(*columns, strict=True) if None not in pair]
         if any(isinstance(ids, list) and isinstance(next(iter(ids), 0), list | None) for ids, _ in pairs):
             pairs = [pair for ids, values in pairs for pair in zip(ids, values, strict=True) if None not in pair]
@@ -307,6 +312,8 @@ def open_parquet(path: str) -> TopK:
 
 COLUMNS = "token_ids", "log_probs"
 """List columns of a distillation set, whose names are others where it has only one pair of them."""
+TARGET = "target"
+"""Column of the token that followed each context, −1 where it is not known."""
 LISTS = re.compile(r"((?:(?:large_|fixed_size_)?list<\w+: )+)(u?int\d+|halffloat|float|double)(?: not null)?(?:>.*)+")
 FLOATS = "halffloat", "float", "double"
 """Types of columns with a list, or a list of lists, in a row, as Arrow writes them."""

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.special import log_softmax
 
+import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.sources import labelled
 
@@ -145,3 +147,31 @@ def test_a_comparison_fails_when_no_model_keeps_the_limits(world: Path, bottlene
     saved = json.loads(done.stdout)
     assert saved["verdict"].startswith("none passes; ")
     assert [each["passed"] for each in saved["results"]] == [False, False]
+
+
+def test_each_source_may_have_options_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits beside log-probabilities, two heads, and one file twice; an option that its source does not take."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    logits, H, W = rng.standard_normal((30, 9)), rng.standard_normal((30, 4)), rng.standard_normal((9, 4))
+    for name, array in {"logits": logits, "p": log_softmax(logits, 1), "h": H, "W 4": W, "W5": W + 0.1}.items():
+        np.save(f"{name}.npy", array)
+    compare = ["compare", "--examples", "0", "--format", "json"]
+    done = CliRunner().invoke(main, [*compare, "P=logits.npy --kind logits", "p.npy"])
+    assert json.loads(done.stdout)["statistics"]["kl"]["value"] == pytest.approx(0, abs=1e-12), done.output
+    heads = ["q4=h.npy --head 'W 4.npy' --scale 2", "q5=h.npy --head W5.npy"]
+    done = CliRunner().invoke(main, [*compare, "logits.npy", *heads, "--kind", "logits"])
+    found = {
+        each["sources"][1]["label"]: each["statistics"]["kl"]["value"] for each in json.loads(done.output)["results"]
+    }
+    opened = {"P": sb.open(logits, kind="logits"), "q4": sb.open("h.npy", head="W 4.npy", scale=2.0)}
+    assert found["q4"] == pytest.approx(sb.compare(opened)[0].statistics["kl"].value)
+    assert found["q5"] != found["q4"]
+    done = CliRunner().invoke(main, [*compare, "logits.npy --kind logits", "p.npy --scale 2"])
+    assert (done.exit_code, "scale does not apply to a file of a matrix (p.npy)" in done.output) == (1, True), (
+        done.output
+    )
+    done = CliRunner().invoke(main, [*compare, "logits.npy --kind logit", "p.npy"])
+    assert done.exit_code == 2, done.output
+    done = CliRunner().invoke(main, ["rank", "h.npy --head W5.npy", "p.npy", "--json", "W5.npy"])
+    assert "it is part of what is read, W5.npy" in done.output

@@ -99,26 +99,34 @@ def test_blocks_of_any_size(stored: Path, log_probs: Make, rows: int | None) -> 
     assert few.precision == source.precision
 
 
-def test_a_dump_killed_at_any_instant_resumes_to_the_same_bytes(log_probs: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("states", [False, True])
+def test_a_dump_killed_at_any_instant_resumes_to_the_same_bytes(states: bool, log_probs: Make, tmp_path: Path) -> None:
+    """A store, and a folder of hidden states."""
     np.save(tmp_path / "m.npy", log_probs(14, 5))
+    np.save(tmp_path / "w.npy", log_probs(9, 5))
     folder = tmp_path / "stores"
     folder.mkdir()
+    driver = [str(HERE / "dump_driver.py"), tmp_path / "m.npy", folder, *([tmp_path / "w.npy"] if states else [])]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", str(HERE / "dump_driver.py"), tmp_path / "m.npy", folder],
+        [sys.executable, "-W", "ignore::DeprecationWarning", *driver],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     renames, attempts = map(int, done.stdout.split())
-    assert renames >= 7  # three zarr.json, four chunks
+    assert renames >= 7  # three zarr.json, four chunks; two descriptions, a head and four files
     assert attempts > 4
     whole = tree(folder / "whole.zarr")
     stores = sorted(folder.glob("*.zarr"))
     assert len(stores) == renames + 3
     for store in stores:
         assert tree(store) == whole, store.name
-    np.testing.assert_array_equal(rows_of(open_source(folder / "again.zarr")), log_probs(14, 5))
+    if states:
+        expected = rows_of(open_source(tmp_path / "m.npy", head=str(tmp_path / "w.npy")))
+        np.testing.assert_array_equal(rows_of(open_source(folder / "again.zarr")), expected)
+    else:
+        np.testing.assert_array_equal(rows_of(open_source(folder / "again.zarr")), log_probs(14, 5))
 
 
 class Recording(np.ndarray):

@@ -20,9 +20,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
+import softmax_bottleneck as sb
 from softmax_bottleneck import compare, rank
-from softmax_bottleneck.errors import CorpusError, SourceError
+from softmax_bottleneck.errors import BottleneckError, CorpusError, SourceError
 from softmax_bottleneck.language_models.text import Text
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import TopK, open_source
 
 K, M, T = 8, 40, 30
@@ -502,3 +504,33 @@ def test_a_distillation_set_of_sequences(tmp_path: Path) -> None:
         pyarrow.parquet.write_table(table, path)
         with pytest.raises(SourceError, match=message):
             rank(str(path))
+
+
+def test_a_dump_of_the_likeliest_tokens(tmp_path: Path) -> None:
+    """The exact KL lies in every interval, which narrows with k; with all tokens it is the comparison itself."""
+    log_p, log_q, targets = models()
+    P, Q = (sb.open(each) for each in (log_p, log_q))
+    P.targets = np.array(targets)
+    exact = compare(P, Q).statistics
+    widths = []
+    for k in (1, 4, 16, M, 2 * M):
+        path = dump(P, tmp_path / f"{k}.parquet", top=k)
+        found = compare(path, Q).statistics
+        assert abs(found["kl"].value - exact["kl"].value) <= found["kl"].roundoff
+        assert found["perplexity"].value == pytest.approx(exact["perplexity"].value)
+        widths.append(found["kl"].roundoff)
+        table = pyarrow.parquet.read_table(path)
+        assert table.column_names == ["token_ids", "log_probs", "target"]
+        assert table["token_ids"][3].as_py() == np.argsort(-log_p[3])[:k].tolist()
+        np.testing.assert_array_equal(table["log_probs"][3].as_py(), -np.sort(-log_p[3])[:k])
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < 1e-5 < widths[2]
+    for path, how, told in (
+        ("s.zarr", {"top": 3}, "go to a file that ends in .parquet"),
+        ("s.parquet", {"top": 3, "states": True}, "give one of states and top"),
+        ("s.parquet", {"top": 0}, "top must be at least 1"),
+        ("s.parquet", {"top": 3, "kind": "matrix"}, "is a matrix of any kind"),
+    ):
+        with pytest.raises(BottleneckError, match=told):
+            dump(log_p, tmp_path / path, **how)
+        assert not (tmp_path / path).exists()

@@ -1,0 +1,128 @@
+"""Write a model's hidden states and its output layer to a folder, file by file, so that a kill loses at most one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.files import json_bytes, make_folder, sha256_bytes, unfinished, write_bytes, write_json
+from ..core.json_file import json_if_any, parse_json
+from ..core.progress import Progress
+from ..core.tensor_file import DAMAGE, pack, read
+from ..core.version import __version__
+from ..errors import OutputError, SourceError, StoreError
+from ..heads import Softmax
+from ..language_models import ModelOnText, Source
+from ..sources.states_folder import ABOUT, FORMAT, HEAD, HIDDEN, IDS, KEY, STATES, TARGETS, TOKENIZER
+
+FILE_BYTES = 16 << 20
+"""Bytes of the hidden states in one file."""
+UNFINISHED = "unfinished.json"
+"""What `ABOUT` will hold, until everything else is written."""
+NARROW = torch.bfloat16, torch.float16, torch.float32
+
+
+def _layer(source: Source) -> tuple[dict[str, Any], dict[str, Tensor | None], Callable[[Tensor], Tensor]]:
+    """Return scale and soft cap, W and b, and what makes context vectors of hidden states, of a model's softmax."""
+    head = source.head if isinstance(source, ModelOnText) else None
+    if isinstance(head, Softmax) and head.contexts is None:
+        settings = {"scale": head.scale, "soft_cap": head.soft_cap}
+        return settings, {"weight": head.weight, "bias": head.bias}, lambda hidden: hidden
+    if isinstance(source, ModelOnText) and source.factor_columns is not None:
+        (sample,) = source.hidden([range(1)])
+        of_vectors = source.linear(sample)
+        assert of_vectors is not None
+        tensors = {"weight": of_vectors.weight, "bias": of_vectors.bias}
+        return {"scale": 1.0, "soft_cap": None}, tensors, lambda hidden: source.linear(hidden)[0]  # type: ignore[index]
+    raise SourceError(
+        f"{source.description['path']} does not show hidden states under a softmax: give a model with one, or dump its "
+        "log-probabilities"
+    )
+
+
+def _narrowed(tensor: Tensor) -> Tensor:
+    """Return numbers in the narrowest type that holds all of them exactly."""
+    tensor = tensor.detach().cpu()
+    fitting = (tensor.to(kind) for kind in NARROW)
+    return next((each for each in fitting if torch.equal(each.to(tensor.dtype), tensor)), tensor)
+
+
+def states_about(source: Source) -> dict[str, Any]:
+    """Return what the folder says of itself; `SourceError` for what does not have hidden states under a softmax."""
+    settings, text = _layer(source)[0], source.text
+    targets = source.targets if source.targets is not None else np.empty(0)
+    return {
+        "format": FORMAT,
+        "model": str(source.description["path"]),
+        "text": " ".join(str(source.description[key]) for key in ("corpus", "split") if source.description.get(key)),
+        "dtype": source.description.get("body_dtype", source.dtype),
+        "contexts": source.shape[0],
+        "norm": None,
+        **settings,
+        "starts": [0] if text is None else text.beginnings(source.shape[0]).tolist(),
+        "bound": asdict(source.bound),
+        "source": dict(source.description),
+        "identity": {**source.identity, "targets": sha256_bytes(targets.tobytes())},
+        "version": __version__,
+    }
+
+
+def refuse_other_files(path: Path, about: Mapping[str, Any]) -> None:
+    """Refuse a file, a folder that holds something else than such states, and one with those of another dump."""
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file; name another place")
+    if not path.exists() or {*path.iterdir()} <= {*unfinished(path)}:
+        return
+    old = json_if_any(path / ABOUT) or json_if_any(path / UNFINISHED)
+    if not isinstance(old, dict) or old.get("format") != FORMAT:
+        raise StoreError(f"{path} is not empty and does not hold hidden states that this writes; name another place")
+    new = parse_json(json_bytes(about))
+    if different := [key for key in new if key not in ("model", "source") and old.get(key) != new[key]]:
+        raise StoreError(f"{path} holds another dump: {' and '.join(different)} differ; name another place")
+
+
+def rows_of_file(source: Source) -> int:
+    """Return the number of hidden states in one file."""
+    return max(1, FILE_BYTES // (4 * (source.embedding_size or 1)))
+
+
+@torch.no_grad()
+def write_states(source: Source, path: Path, about: Mapping[str, Any], progress: Progress) -> None:
+    """Write the files that are missing or damaged, and last of all what the folder says of itself."""
+    if not (path / ABOUT).exists():
+        write_json(path / UNFINISHED, about)
+    (_, tensors, vectors), text = _layer(source), source.text
+    if not _is_whole(path / HEAD):
+        weights = {name: _narrowed(each) for name, each in tensors.items() if each is not None}
+        write_bytes(path / HEAD, pack(weights, key=KEY))
+    if text is not None and (tokenizer := text.tokenizer_json):
+        write_bytes(path / TOKENIZER, tokenizer.encode())
+    known = {TARGETS: source.targets, IDS: None if text is None else text.last(source.shape[0])}
+    folder, ranges = make_folder(path / HIDDEN), source.ranges(rows_of_file(source))
+    files = {folder / f"{number:05}.safetensors": rows for number, rows in enumerate(ranges)}
+    missing = {file: rows for file, rows in files.items() if not _is_whole(file)}
+    with progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar:
+        bar.advance(source.shape[0] - sum(map(len, missing.values())))
+        assert isinstance(source, ModelOnText)
+        for (file, rows), hidden in zip(missing.items(), source.hidden(missing.values()), strict=True):
+            some = {name: torch.from_numpy(each[rows.start : rows.stop].copy()) for name, each in known.items()
+                    if each is not None}  # fmt: skip
+            write_bytes(file, pack({STATES: _narrowed(vectors(hidden)), **some}, key=KEY))
+            bar.advance(len(rows))
+    write_json(path / ABOUT, about)
+    (path / UNFINISHED).unlink(missing_ok=True)
+
+
+def _is_whole(file: Path) -> bool:
+    """Return whether a file is there and undamaged."""
+    try:
+        read(file, key=KEY)
+    except DAMAGE:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""A folder of hidden states with the output layer that belongs to them; docs/states.md has its form.
+
+It is a model on a text: `GivenStates`, as hidden states in single files are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NotRequired
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import TypedDict
+
+from ..core.json_file import Count, Magnitude, Size, read_json
+from ..core.tensor_file import DAMAGE, read
+from ..corpora.batches import whole_numbers
+from ..errors import SourceError, first_line
+from ..heads import RankBound, Softmax
+from ..hugging_face.tokenizer import read_tokenizer
+from ..language_models import GivenStates
+from .hidden_states import IDS, STATES, final_norm, given_states
+
+FORMAT = "softmax-bottleneck states 1"
+ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
+"""Files of the folder, and the folder of the states in it."""
+TARGETS, KEY = "targets", "softmax-bottleneck"
+"""Name of the tokens that follow, and the key of the checksum that a file of ours has."""
+AGAIN = "run what wrote this folder again: the file is written last"
+
+
+class _About(TypedDict):
+    """What the folder says of itself."""
+
+    format: Literal["softmax-bottleneck states 1"]
+    contexts: Size
+    starts: NotRequired[list[Count]]
+    norm: NotRequired[Literal["rms", "layer"] | None]
+    norm_eps: NotRequired[Magnitude | None]
+    scale: NotRequired[float]
+    soft_cap: NotRequired[float | None]
+    model: NotRequired[str | None]
+    text: NotRequired[str | None]
+    source: NotRequired[dict[str, Any]]
+    identity: NotRequired[dict[str, str]]
+    bound: NotRequired[RankBound]
+
+
+def is_states_folder(folder: Path) -> bool:
+    """Return whether a folder is one, whole or half written."""
+    return (folder / ABOUT).is_file() or (folder / HIDDEN).is_dir()
+
+
+def open_folder(folder: str) -> GivenStates:
+    """Open such a folder.
+
+    Raises:
+        SourceError: for a folder that is not finished, or whose files are damaged or do not fit each other.
+    """
+    path = Path(folder)
+    about = read_json(path / ABOUT, _About, error=SourceError, remedy=AGAIN, finite=True)
+    parts = [_tensors(file) for file in sorted((path / HIDDEN).glob("*.safetensors"))]
+    if not parts or any(STATES not in part for part in parts):
+        raise SourceError(f"{path / HIDDEN} must hold files with {STATES}")
+    states = torch.cat([part[STATES] for part in parts])
+    if len(states) != about["contexts"]:
+        raise SourceError(f"{path / HIDDEN} holds {len(states):,} states, and {ABOUT} says {about['contexts']:,}")
+    arrays = _tensors(path / HEAD)
+    if "weight" not in arrays:
+        raise SourceError(f"{path / HEAD} does not hold the array weight, W, (M, d)")
+    head = Softmax.of(
+        arrays["weight"], arrays.get("bias"), scale=about.get("scale", 1.0), soft_cap=about.get("soft_cap")
+    )
+    head = head.to(torch.promote_types(head.weight.dtype, torch.float32))
+    if kind := about.get("norm"):
+        if "norm.weight" not in arrays:
+            raise SourceError(f"{path / HEAD} does not hold norm.weight, and {ABOUT} names a norm, {kind}")
+        normalize = final_norm(arrays["norm.weight"], arrays.get("norm.bias"), kind, about.get("norm_eps"))
+        states = normalize(states.to(head.weight))
+    ids, targets = (_numbers(parts, name, states) for name in (IDS, TARGETS))
+    given = given_states(
+        head,
+        states,
+        ids=ids,
+        targets=targets,
+        starts=sorted({0, *(start for start in about.get("starts", []) if start < len(states))}),
+        path=folder,
+        normed=None if "identity" in about else bool(kind),
+        tokenizer=read_tokenizer(path) if (path / TOKENIZER).exists() else None,
+    )
+    source = about.get("source", {"corpus": about.get("text"), "split": None})
+    given.description = {**given.description, **source, "path": folder, "kind": "states"}
+    if "bound" in about:
+        given.recorded_bound = RankBound(**about["bound"])
+    return given
+
+
+def _numbers(parts: list[dict[str, Tensor]], name: str, states: Tensor) -> NDArray[np.int64] | None:
+    """Return one array of all files, (T,), or ``None`` where none of them has it."""
+    if not any(name in part for part in parts):
+        return None
+    if any(name not in part or part[name].shape != part[STATES].shape[:1] for part in parts):
+        raise SourceError(f"all files of {HIDDEN} must have {name}, one for each state, or none")
+    return whole_numbers(torch.cat([part[name] for part in parts]), name)
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    """Return the arrays of a file, whose checksum must hold if it has one."""
+    try:
+        return read(file, key=KEY, optional=True)[0]
+    except DAMAGE as error:
+        raise SourceError(f"{file} cannot be read ({first_line(error)}): write it again") from error

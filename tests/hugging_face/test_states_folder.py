@@ -1,0 +1,157 @@
+"""A folder of hidden states with its output layer gives every measurement the numbers of the model it is from."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
+from scipy.special import log_softmax
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.cli import main
+from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.measure.dumping import dump
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "phi", "gpt-neox"])
+def test_the_folder_is_the_model(name: str, save: Any, open_model: Any, tmp_path: Path) -> None:
+    """With an RMSNorm or a LayerNorm before it, a bias, a soft cap, and rows for more tokens than the tokenizer has."""
+    model = open_model(save(name))
+    folder = dump(model, tmp_path / "states", states=True)
+    found = sb.open(folder)
+    assert found.shape == model.shape
+    for ours, theirs in zip(found.blocks(), model.blocks(), strict=True):
+        np.testing.assert_array_equal(ours.log_probs, theirs.log_probs)
+    np.testing.assert_array_equal(found.targets, model.targets)
+    assert found.description["corpus"] == model.description["corpus"]
+    assert found.text.before(20, 4) == model.text.before(20, 4)
+    keys = {
+        sb.rank: ("rank", "rank_centered", "bound", "eps"),
+        sb.need: ("other_text", "same_text", "perplexity"),
+        sb.gradient: ("kept",),
+        sb.kld: ("kld",),
+        sb.perplexity: ("loss", "tokens"),
+    }
+    for measure, names in keys.items():
+        ours, theirs = (measure(each).to_dict() for each in (str(folder), model))
+        for key in names:
+            expected = pytest.approx(theirs[key]) if isinstance(theirs[key], float) else theirs[key]
+            assert ours[key] == expected, key
+    assert sb.compare(model, str(folder)).statistics["kl"].value == 0
+
+
+def test_states_keep_the_type_of_the_model(save: Any, open_model: Any, tmp_path: Path) -> None:
+    model = open_model(save("llama"), dtype="bfloat16")
+    folder = dump(model, tmp_path / "s", states=True)
+    found = sb.open(folder)
+    assert json.loads((folder / "states.json").read_text())["dtype"] == "bfloat16"
+    assert found._states.dtype == torch.bfloat16
+    np.testing.assert_array_equal(next(found.blocks()).log_probs, next(model.blocks()).log_probs)
+
+
+def test_a_run_whose_layer_takes_other_vectors(runs: dict[str, Path], tmp_path: Path) -> None:
+    """A mixture of contexts is a softmax of its mixed context vector."""
+    model = sb.open(runs["moc"])
+    folder = dump(model, tmp_path / "s", states=True)
+    np.testing.assert_allclose(next(sb.open(folder).blocks()).log_probs, next(model.blocks()).log_probs, atol=1e-5)
+    assert sb.perplexity(folder).perplexity == pytest.approx(sb.perplexity(model).perplexity)
+    with pytest.raises(BottleneckError, match="does not show hidden states under a softmax"):
+        dump(sb.open(runs["mos"]), tmp_path / "mos", states=True)
+
+
+def remove(name: str) -> Any:
+    return lambda folder: (folder / name).unlink()
+
+
+def change(name: str, **arrays: Any) -> Any:
+    def changed(folder: Path) -> None:
+        save_file({**load_file(folder / name), **arrays}, folder / name)
+
+    return changed
+
+
+def flip(folder: Path) -> None:
+    file = folder / "hidden/00000.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (remove("states.json"), "states.json: No such file .*; run what wrote this folder again"),
+        (lambda folder: (folder / "states.json").rename(folder / "unfinished.json"), "states.json: No such file"),
+        (lambda folder: (folder / "states.json").write_text("{}"), "states.json is damaged or of another kind"),
+        (remove("head.safetensors"), "head.safetensors cannot be read"),
+        (remove("hidden/00000.safetensors"), "must hold files with hidden_states"),
+        (flip, "its checksum does not hold"),
+        (change("hidden/00000.safetensors", targets=np.zeros(3, np.int64)), "must have targets, one for each state"),
+        (change("hidden/00000.safetensors", hidden_states=np.zeros((3, 5), np.float32)), "holds 3 states, and"),
+        (change("hidden/00000.safetensors", hidden_states=np.zeros((50, 3), np.float32)), "takes hidden states"),
+    ],
+)
+def test_half_written_and_damaged_folders(damage: Any, told: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = dump(runs["softmax"], tmp_path / "s", states=True, contexts=50)
+    damage(folder)
+    with pytest.raises(BottleneckError, match=told):
+        sb.rank(folder)
+    with pytest.raises(BottleneckError, match=r"holds another dump: |does not hold hidden states"):
+        dump(runs["softmax"], folder, states=True, contexts=30)
+
+
+def test_the_same_dump_again_repairs_what_is_damaged(save: Any, open_model: Any, tmp_path: Path) -> None:
+    model = open_model(save("llama"))
+    folder = dump(model, tmp_path / "s", states=True)
+    shutil.copytree(folder, before := tmp_path / "before")
+    flip(folder)
+    dump(model, folder, states=True)
+    for file in ("states.json", "head.safetensors", "hidden/00000.safetensors", "tokenizer.json"):
+        assert (folder / file).read_bytes() == (before / file).read_bytes()
+
+
+def test_the_command(runs: dict[str, Path], tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["dump", str(runs["softmax"]), "--states", "--out", str(tmp_path / "teacher")])
+    assert (done.exit_code, "419 contexts × " in done.output) == (0, True), done.output
+    done = CliRunner().invoke(main, ["rank", str(tmp_path / "teacher"), "--head", "w.npy"])
+    assert "head does not apply to a folder of hidden states" in done.output
+
+
+def test_the_script_for_transformers(save: Any, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/states.md prints it, on a model of another name."""
+    monkeypatch.chdir(tmp_path)
+    words, model = text.read_text().split(), save("llama")
+    Path("texts.txt").write_text("\n".join(" ".join(part) for part in (words[:40], words[40:100])))
+    page = (Path(__file__).parents[2] / "docs/states.md").read_text(encoding="utf-8")
+    ours, theirs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]
+    assert len(ours[ours.index("def write") :].splitlines()) <= 10
+    exec(ours + re.sub(r'name = ".*"', f"name = {str(model)!r}", theirs), {"__name__": "script"})
+    found = sb.open("teacher")
+    assert found.text.beginnings(100).tolist() == [0, 40]
+    rows = {"input_ids": [[int(word[1:]) for word in part] for part in (words[:40], words[40:100])]}
+    expected = sb.open(model, data=[{"input_ids": [row]} for row in rows["input_ids"]])
+    assert sb.perplexity(found).perplexity == pytest.approx(sb.perplexity(expected).perplexity, rel=1e-5)
+    assert found.scored().text.before(1, 2) == " ".join(words[:2])
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_states_from_before_the_final_norm(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    H, W, gamma = (rng.standard_normal(shape, dtype=np.float32) for shape in ((20, 6), (11, 6), 6))
+    (tmp_path / "hidden").mkdir()
+    save_file({"hidden_states": H}, tmp_path / "hidden/0.safetensors")
+    save_file({"weight": W, "norm.weight": gamma}, tmp_path / "head.safetensors")
+    about = {"format": "softmax-bottleneck states 1", "contexts": 20, "norm": kind, "norm_eps": 0.3}
+    (tmp_path / "states.json").write_text(json.dumps(about))
+    centered = H - H.mean(1, keepdims=True) * (kind == "layer")
+    normed = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 0.3) * gamma
+    (block,) = sb.open(tmp_path).blocks()
+    np.testing.assert_allclose(block.log_probs, log_softmax(normed @ W.T, 1), atol=1e-5)
