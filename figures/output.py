@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from softmax_bottleneck.core.files import make_folder, write_bytes
-from softmax_bottleneck.corpora.corpus import Text
+from softmax_bottleneck.corpora.corpus import RawText
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.results.plotting import find_style, markdown
 from softmax_bottleneck.results.tables import escape_markdown
@@ -81,7 +81,7 @@ def with_tables(text: str, results: SavedResults) -> str:
 
 def update_tables(file: Path, results: SavedResults) -> None:
     """Replace the tables in a Markdown file; `ConfigurationError` if it holds none."""
-    text = Text.read(file, remedy="give a Markdown file").decoded()
+    text = RawText.read(file, remedy="give a Markdown file").decoded()
     if not BLOCK.search(text):
         raise ConfigurationError(f"{file} has no '<!-- table NAME -->' to fill; NAME is one of {', '.join(_tables())}")
     write_bytes(file, with_tables(text, results).encode())

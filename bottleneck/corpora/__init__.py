@@ -1,6 +1,6 @@
 """Text as token ids: the built-in corpus, the downloadable ones, and any folder of three text files."""
 
-from .corpus import SPLITS, Corpus, Text, corpus_of
+from .corpus import SPLITS, Corpus, RawText, corpus_of
 from .downloadable import PINNED, PREPARED, Downloadable, PinnedCorpus
 from .own import read_data
 from .registry import CorpusInfo, catalogue, get, load, path, remove, size_of
@@ -9,6 +9,6 @@ from .vocabulary import EOS, UNK, Vocabulary
 
 __all__ = [
     "EOS", "PINNED", "PREPARED", "SPLITS", "UNK", "Corpus", "CorpusInfo", "Downloadable", "PinnedCorpus",
-    "PinnedFile", "Text", "Vocabulary", "catalogue", "corpus_of", "get", "load", "path", "read_data", "remove",
+    "PinnedFile", "RawText", "Vocabulary", "catalogue", "corpus_of", "get", "load", "path", "read_data", "remove",
     "size_of",
 ]  # fmt: skip

@@ -45,11 +45,12 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Text:
-    """A text before it is encoded: ``data`` in UTF-8, and ``where`` it came from."""
+class RawText:
+    """A text before it is encoded: ``data`` in UTF-8, ``where`` it came from, and the split of a data set."""
 
     where: str
     data: bytes
+    split: str | None = None
 
     @classmethod
     def read(cls, file: Path, *, remedy: str = "give a readable text file") -> Self:
@@ -89,7 +90,7 @@ class Text:
         return [[*line.split(), EOS] for line in self.decoded().removesuffix("\n").split("\n")]
 
 
-def corpus_of(name: str, texts: Mapping[str, Text], *, vocabulary: Vocabulary | None = None) -> Corpus:
+def corpus_of(name: str, texts: Mapping[str, RawText], *, vocabulary: Vocabulary | None = None) -> Corpus:
     """Return the corpus of three ``texts``, keyed by `SPLITS`.
 
     The default ``vocabulary`` consists of the tokens of all three splits, train first, as in AWD-LSTM's ``data.py``. A
@@ -114,7 +115,7 @@ def load_folder(folder: Path, *, vocabulary: Vocabulary | None = None) -> Corpus
     """
     files = {split: folder / f"{split}.txt" for split in SPLITS}
     remedy = f"a corpus folder holds the text files {', '.join(file.name for file in files.values())}"
-    texts = {split: Text.read(file, remedy=remedy) for split, file in files.items()}
+    texts = {split: RawText.read(file, remedy=remedy) for split, file in files.items()}
     return corpus_of(str(folder.resolve()), texts, vocabulary=vocabulary)
 
 

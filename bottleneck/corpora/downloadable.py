@@ -14,7 +14,7 @@ from ..core.files import cache_folder, make_folder, sha256_bytes, sha256_file, w
 from ..core.progress import Progress
 from ..errors import CorpusError
 from . import one_billion, switchboard, text8
-from .corpus import Corpus, Text, corpus_of
+from .corpus import Corpus, RawText, corpus_of
 from .ids import is_whole, read_ids
 from .sources import PinnedFile, download, downloaded, find_pinned
 from .vocabulary import Vocabulary
@@ -77,7 +77,7 @@ class PinnedCorpus(Downloadable):
             place = self._place(file)
             if not place.exists():
                 raise CorpusError(self.absent)
-            texts[file.split] = Text.read(place, remedy=remedy)
+            texts[file.split] = RawText.read(place, remedy=remedy)
             if sha256_bytes(texts[file.split].data) != file.sha256:
                 raise CorpusError(f"{place} is damaged: its SHA-256 is not the pinned one; {remedy}")
         return corpus_of(self.name, texts, vocabulary=vocabulary)

@@ -12,7 +12,7 @@ from ..core.files import exists, kind_of, sha256_bytes
 from ..core.json_file import parse_json
 from ..errors import CorpusError, first_line
 from .batches import Ids, texts_in
-from .corpus import Corpus, Text
+from .corpus import Corpus, RawText
 from .registry import catalogue, is_present, load
 from .vocabulary import Vocabulary
 
@@ -33,7 +33,7 @@ def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
         SourceError: for ids that are not whole numbers, (N,) or (B, L).
     """
     given = given_data(data)
-    if isinstance(given, Text):
+    if isinstance(given, RawText):
         lines = enumerate(given.lines(), 1)
         parts = [vocabulary.encode(line, f"{given.where}, line {number}") for number, line in lines]
         return Corpus(given.where, vocabulary, {split: np.concatenate(parts)}, sha256_bytes(given.data))
@@ -46,7 +46,7 @@ def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
     return Corpus("token ids", vocabulary, {split: ids}, sha256, starts if len(texts) > 1 else None)
 
 
-def given_data(data: Any) -> Text | list[Ids] | None:
+def given_data(data: Any) -> RawText | list[Ids] | None:
     """Return the text that ``data`` is or names, or the ids of its texts; ``None`` for a corpus and for ``None``.
 
     Args:
@@ -61,15 +61,15 @@ def given_data(data: Any) -> Text | list[Ids] | None:
         return None
     if not isinstance(data, str | Path):
         texts: Any = texts_in(data)
-        return Text(IN_MEMORY, "\n".join(texts).encode()) if texts and isinstance(texts[0], str) else texts
+        return RawText(IN_MEMORY, "\n".join(texts).encode()) if texts and isinstance(texts[0], str) else texts
     name = str(data)
     path, _, field = name.partition(".jsonl:") if ".jsonl:" in name else (name.removesuffix(".jsonl"), "", "text")
     if path != name:
-        return _field(name, Text.read(Path(f"{path}.jsonl")), field)
+        return _field(name, RawText.read(Path(f"{path}.jsonl")), field)
     if name.endswith(".txt") or (exists(Path(name)) and kind_of(Path(name)) != "a folder"):
-        return Text.read(Path(name))
+        return RawText.read(Path(name))
     if len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}:
-        return Text(IN_MEMORY, name.encode())
+        return RawText(IN_MEMORY, name.encode())
     return None
 
 
@@ -77,12 +77,12 @@ def check_named(data: str) -> None:
     """Refuse a text file that is missing, empty or not UTF-8, and a corpus that is not here, in little time."""
     path = Path(f"{data.partition('.jsonl:')[0]}.jsonl" if ".jsonl:" in data else data)
     if path.suffix in (".txt", ".jsonl"):
-        Text.read(path).decoded()
+        RawText.read(path).decoded()
     elif not path.suffix and not exists(path) and len(data.split()) == 1 and not is_present(data):
         load(data)
 
 
-def _field(name: str, text: Text, field: str) -> Text:
+def _field(name: str, text: RawText, field: str) -> RawText:
     """Return the texts in one field of JSON Lines, joined by newlines."""
     texts = []
     for number, line in enumerate(filter(str.strip, text.decoded().split("\n")), 1):
@@ -95,4 +95,4 @@ def _field(name: str, text: Text, field: str) -> Text:
             fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
             raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")
         texts.append(record[field])
-    return Text(name, "\n".join(texts).encode())
+    return RawText(name, "\n".join(texts).encode())

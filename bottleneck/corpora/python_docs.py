@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ..errors import CorpusError
-from .corpus import SPLITS, Corpus, Text, corpus_of
+from .corpus import SPLITS, Corpus, RawText, corpus_of
 from .vocabulary import UNK, Vocabulary
 
 NAME = "python-docs"
@@ -28,7 +28,7 @@ def load_python_docs(*, vocabulary: Vocabulary | None = None) -> Corpus:
     ``vocabulary``.
     """
     where = f"{NAME} of Python {platform.python_version()}"
-    texts = {split: Text(where=f"{where}, {split}", data=text.encode()) for split, text in _texts(_topics()).items()}
+    texts = {split: RawText(where=f"{where}, {split}", data=text.encode()) for split, text in _texts(_topics()).items()}
     return corpus_of(NAME, texts, vocabulary=vocabulary)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..core.files import sha256_bytes
 from ..core.progress import Progress
 from ..errors import CorpusError
-from .corpus import SPLITS, Text
+from .corpus import SPLITS, RawText
 from .ids import Ids, write_ids
 from .sources import files_in
 from .vocabulary import EOS, UNK, Vocabulary
@@ -63,7 +63,7 @@ def prepare(folder: Path, *, source: Path | None, progress: Progress) -> None:
 
 def _conversation(where: str, data: bytes) -> list[Line]:
     """Return the lines of a conversation, at most `LONGEST` tokens each without their `EOS`."""
-    rows = Text(where, data).decoded().splitlines()
+    rows = RawText(where, data).decoded().splitlines()
     lines = [_line(row, f"{where}, line {number}") for number, row in enumerate(rows, 1)]
     if len({line[0] for line in lines}) < 2:
         raise CorpusError(

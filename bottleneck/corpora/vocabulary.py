@@ -82,3 +82,17 @@ class Vocabulary:
         if outside.size:
             raise CorpusError(f"the id {outside[0]} is not a token: the vocabulary's ids are 0 to {len(self) - 1}")
         return [self.tokens[place] for place in ids.tolist()]
+
+    def names(self, ids: list[int]) -> list[str]:
+        """Return each token; see `decode`."""
+        return self.decode(np.asarray(ids, dtype=np.int64))
+
+    spelled, json = names, None
+
+    def join(self, ids: list[int]) -> str:
+        """Return the tokens, separated by spaces."""
+        return " ".join(self.names(ids))
+
+    def ends_line(self, token: int) -> bool:
+        """Return whether a token is the end of a line."""
+        return self.tokens[token] == EOS

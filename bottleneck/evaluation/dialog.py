@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..core.progress import SILENT, Progress
 from ..corpora import EOS, Corpus
 from ..errors import ConfigurationError, Parameter, SourceError
-from ..language_models import RunOnText
+from ..language_models import ModelOnText, RunModel
 from ..language_models.model import LanguageModel
 from ..language_models.reading import Pairs
 from ..results.base import Drawings, Result
@@ -209,10 +209,12 @@ def score_dialog(
     source: Source, scores: Perplexity, *, contexts: int | None = None, progress: Progress = SILENT
 ) -> DialogScores:
     """Add BLEU to the perplexity of an opened run; see `bleu`. `SourceError` for a source that is not a run."""
-    if not isinstance(source, RunOnText):
+    if not isinstance(source, ModelOnText) or not isinstance(source.model, RunModel):
         raise SourceError(Parameter("bleu"), f" is for runs, and {source.description['path']} is not one")
-    run, head = source.run, source.head
+    run, head = source.model.run, source.head
     values = (run.model.config.head.name, run.config["seed"], run.model.parameter_count(), head.embedding_size)
     model = dict(zip(MODEL, values, strict=True))
-    scored = bleu(run.model, source.corpus, split=source.split, contexts=contexts, progress=progress)
+    scored = bleu(
+        run.model, source.model.corpus, split=source.description["split"], contexts=contexts, progress=progress
+    )
     return DialogScores(scores, model, scored)

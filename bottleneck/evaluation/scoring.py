@@ -14,8 +14,9 @@ from ..core.full_precision import full_precision
 from ..core.progress import Progress, reporting
 from ..core.tensor_file import digest
 from ..errors import ConfigurationError, Parameter, SourceError
-from ..language_models import ModelOnText, RunOnText
+from ..language_models import ModelOnText, RunModel
 from ..language_models.checkpoint import corpus_of
+from ..language_models.text import Ids
 from ..sources import Source
 from ..sources.measurement import MeasurementOptions, measurement, opened
 from ..training.evaluate import How, Perplexity
@@ -63,17 +64,18 @@ def perplexity(
     progress = reporting(options.get("progress", False))
     if how == "static":
         scores = _static(source, progress)
-    elif not isinstance(source, RunOnText):
+    elif not isinstance(source, ModelOnText) or not isinstance(source.model, RunModel):
         raise ConfigurationError(f"{how} evaluation takes a run, and {source.description['path']} is not one")
-    elif not source.is_whole:
-        raise ConfigurationError(f"{how} evaluation takes a whole split: leave out ", Parameter("contexts"))
-    elif not source.is_stream:
+    elif not source.reading.carries:
         raise SourceError(
-            f"{how} evaluation scores one stream of tokens, and {source.run.path} reads several texts, or lines that "
-            "answer others: evaluate it without"
+            f"{how} evaluation scores one stream of tokens, and {source.description['path']} reads several texts, or "
+            "lines that answer others: evaluate it without"
         )
+    elif source.contexts < len(source.reading.ids) - 1:
+        raise ConfigurationError(f"{how} evaluation takes a whole split: leave out ", Parameter("contexts"))
     else:
-        scores = (_dynamic if how == "dynamic" else _cached)(source, dict(settings or {}), progress)
+        evaluate = _dynamic if how == "dynamic" else _cached
+        scores = evaluate(source.model, source.reading.ids, dict(settings or {}), progress)
     return replace(scores, source=source.description)
 
 
@@ -112,12 +114,12 @@ def _losses(source: Source, targets: NDArray[np.int64]) -> Iterator[NDArray[np.f
         yield losses.cpu().numpy()
 
 
-def _dynamic(opened: RunOnText, changes: dict[str, Any], progress: Progress) -> Perplexity:
+def _dynamic(model: RunModel, ids: Ids, changes: dict[str, Any], progress: Progress) -> Perplexity:
     """Score by dynamic evaluation; the gradient statistics are those of the run's own training text.
 
     They stay in the run's folder, whose weights may differ from those in memory.
     """
-    run, corpus = opened.run, opened.corpus
+    run, corpus = model.run, model.corpus
     trained_on = corpus if corpus.sha256 == run.config["corpus"]["sha256"] else corpus_of(run)
     statistics = gradient_statistics(
         run.model,
@@ -127,13 +129,13 @@ def _dynamic(opened: RunOnText, changes: dict[str, Any], progress: Progress) -> 
         progress=progress,
     )
     settings = replace(published_dynamic(run.model.config.head.name, corpus.name), **changes)
-    return dynamic_evaluate(run.model, corpus.split(opened.split), statistics, settings, progress=progress)
+    return dynamic_evaluate(run.model, ids, statistics, settings, progress=progress)
 
 
-def _cached(opened: RunOnText, changes: dict[str, Any], progress: Progress) -> Perplexity:
+def _cached(model: RunModel, ids: Ids, changes: dict[str, Any], progress: Progress) -> Perplexity:
     """Score with a cache, by default of the size in AWD-LSTM's code, tuned on the validation split."""
-    model, corpus = opened.run.model, opened.corpus
+    network, corpus = model.run.model, model.corpus
     asked = Cache(**{"window": WINDOWS.get(corpus.name, Cache.window), **changes})
-    settings = tune_cache(model, corpus.split("valid"), window=asked.window, progress=progress)
-    scores = cache_evaluate(model, corpus.split(opened.split), settings, progress=progress)
+    settings = tune_cache(network, corpus.split("valid"), window=asked.window, progress=progress)
+    scores = cache_evaluate(network, ids, settings, progress=progress)
     return replace(scores, settings={**asdict(settings), "chosen_on": "valid"})

@@ -1,5 +1,6 @@
-"""Hugging Face causal language models, from a folder, the Hub, or a loaded object."""
+"""Hugging Face causal language models on a text."""
 
-from .on_text import HuggingFaceOnText, open_loaded, open_saved
+from .model import HuggingFaceModel
+from .on_text import open_loaded, open_saved
 
-__all__ = ["HuggingFaceOnText", "open_loaded", "open_saved"]
+__all__ = ["HuggingFaceModel", "open_loaded", "open_saved"]

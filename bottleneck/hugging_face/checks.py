@@ -25,10 +25,10 @@ from ..language_models.checked_product import (
     distance,
     weight_of,
 )
-from ..language_models.on_text import masked_bias
+from ..language_models.layer import masked_bias
 from ..spectrum import EPS
 from .headed import OutputLayer
-from .loading import HuggingFaceModel, output_layer, run
+from .loading import Loadable, output_layer, run
 
 SCALES = ("logit_scale", "lm_head_multiplier", "logits_scaling")
 """Configuration keys of a factor on the logits (Cohere's, Falcon-H1's, HyperCLOVA X's) or of one they are divided by
@@ -93,13 +93,13 @@ def unloaded_head(module: Any, dtype: torch.dtype) -> Head:
 
 
 @alone()
-def check_head(model: HuggingFaceModel, ids: Tensor, dtype: torch.dtype) -> CheckedHead:
+def check_head(model: Loadable, ids: Tensor, dtype: torch.dtype) -> CheckedHead:
     """Return the head with its weights in full precision, after one forward pass for ids (L,) that checks the model.
 
     Raises:
         SourceError: for logits that are not finite, or not those of the output layer, or a model that looks ahead.
     """
-    body, eps = model.body, EPS[model.dtype]
+    body, eps = model.body, EPS[model.body_type]
     layer = output_layer(body)
     cuts = sorted({len(ids) - 1, len(ids) // 2} - {0})
     batch = ids.repeat(1 + len(cuts), 1)
@@ -210,10 +210,10 @@ def _values(config: Any, names: tuple[str, ...]) -> list[float]:
     return [float(value) for value in values if isinstance(value, int | float) and value]
 
 
-def _check_causal(model: HuggingFaceModel, hidden: Tensor, cuts: list[int]) -> None:
+def _check_causal(model: Loadable, hidden: Tensor, cuts: list[int]) -> None:
     """Refuse a model whose hidden states (B, L, d) change with the tokens from a cut on, in all rows but the first."""
     # Experts' products, which take other rows together then, add up in another order: that is roundoff alone.
-    limit = max(ROUNDINGS * EPS[model.dtype], ROUTED)
+    limit = max(ROUNDINGS * EPS[model.body_type], ROUTED)
     for cut, changed in zip(cuts, hidden[1:], strict=True):
         before, after = exact(hidden[0, :cut]), exact(changed[:cut])
         if float((before - after).norm()) > limit * float(before.norm()):

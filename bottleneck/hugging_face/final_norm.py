@@ -14,7 +14,7 @@ from torch import nn
 
 from ..core.full_precision import alone
 from .checks import note_output, sample, softmax_of
-from .loading import HuggingFaceModel, final_hidden, output_layer
+from .loading import Loadable, final_hidden, output_layer
 
 PROBE = 2.0**10
 """Size of the entries that a norm is probed with: its ε is lost beside their squares, and a power of 2 is exact."""
@@ -40,7 +40,7 @@ class Ellipse:
 
 
 @alone()
-def final_ellipse(model: HuggingFaceModel) -> Ellipse | None:
+def final_ellipse(model: Loadable) -> Ellipse | None:
     """Return the ellipse of the norm right before a model's output layer; ``None`` if there is none.
 
     γ and β are what the norm makes of ± 2¹⁰ in turn, which every norm maps to ± γ + β, whatever its parameters mean.

@@ -1,4 +1,4 @@
-"""The header of a GGUF file (llama.cpp's format), checked before other readers map the file; and its tokenizer.
+"""The header of a GGUF file (llama.cpp's format), checked before other readers map the file.
 
 The packages gguf and transformers read and dequantize the weights. They make objects of all tokens, which takes
 seconds, and do not end where a damaged list claims more entries than the file holds.
@@ -18,8 +18,6 @@ from typing import Any
 from ..core.files import open_file
 from ..errors import ConfigurationError, SourceError
 from .folder import AGAIN, CONFIG
-from .loading import HuggingFaceModel, body_dtype, configuring, quiet, unloaded_model
-from .tokenizer import Tokenizer, wrap_tokenizer
 
 SUFFIX, MAGIC, VERSIONS = ".gguf", b"GGUF", (2, 3)
 FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -158,44 +156,3 @@ class _Reader:
 
     def _text(self) -> str:
         return self._take(self._number("Q")).decode(errors="replace")
-
-
-def gguf_model(file: Path, header: Header, *, dtype: str, device: str) -> HuggingFaceModel:
-    """Return the model in a GGUF file, whose weights are read and dequantized later.
-
-    Raises:
-        SourceError: for a model that transformers does not read from GGUF, or with fewer weights than it needs.
-    """
-    with configuring(file):
-        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
-
-        config: Any = AutoConfig.from_pretrained(
-            file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True
-        )
-        kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-        config.tie_word_embeddings = OUTPUT not in header.types  # transformers ties all of Falcon's and BLOOM's
-    model = unloaded_model(kind, config, file, [file], dtype=body_dtype(dtype, None), device=device)
-    needed = sum(parameter.numel() for parameter in model.module.parameters())
-    if needed > header.elements:
-        raise SourceError(
-            f"{file} holds {header.elements:,} weights, and the model that it describes has {needed:,}; {AGAIN}"
-        )
-    return model
-
-
-def gguf_tokenizer(file: Path, header: Header) -> Tokenizer | None:
-    """Return the tokenizer in a GGUF file as transformers rebuilds it; ``None`` for a file without one.
-
-    Raises:
-        SourceError: for one that cannot be rebuilt.
-    """
-    if not header.has_tokenizer:
-        return None
-    with quiet() as transformers:
-        try:
-            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
-                file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True
-            )
-        except Exception as error:  # the metadata may be anything
-            raise SourceError(f"the tokenizer in {file} cannot be read: give data=token ids in Python") from error
-    return wrap_tokenizer(tokenizer)

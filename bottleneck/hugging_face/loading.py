@@ -6,28 +6,23 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
-from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, final
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..core.files import sha256_bytes, sha256_file
 from ..core.full_precision import alone, evaluating, full_precision
-from ..core.tensor_file import digest
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
-from ..language_models.checked_product import THROUGH_A_FUNCTION, weight_of
+from ..language_models.checked_product import THROUGH_A_FUNCTION
 from . import folder
 from .headed import MARK, OutputLayer, checked_spec, headed_class
 
 BODY_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 FLOATING = {"F64", "F32", "F16", "BF16", *map(str, BODY_DTYPES.values())}
 """Types of weights, by their names in safetensors and torch, that need no scale."""
-LARGEST = {"num_hidden_layers": 10_000, "hidden_size": 2**24, "vocab_size": 2**28}
-"""Sizes beyond those of any model; a constructor may take larger ones, or build layers for hours."""
 FIXED: dict[str, Any] = {
     "ignore_mismatched_sizes": True,  # such weights are refused by name
     "weights_only": True,
@@ -37,6 +32,26 @@ FIXED: dict[str, Any] = {
 """Arguments of ``from_pretrained`` that are always these, with ``trust_remote_code=False``."""
 FAILURES = (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 """Errors of a model whose weights or settings do not fit each other."""
+
+
+class Loadable(Protocol):
+    """What a model of transformers says of itself before its weights are read, and the model with them."""
+
+    name: str
+    module: Any
+    files: list[Path]
+
+    @property
+    def body(self) -> Any:
+        """The model with its weights."""
+
+    @property
+    def body_type(self) -> str:
+        """Name of the type that the body runs in."""
+
+    @property
+    def input_size(self) -> int:
+        """Number of tokens that the model reads."""
 
 
 @contextmanager
@@ -55,95 +70,6 @@ def quiet() -> Iterator[Any]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-@final
-class HuggingFaceModel:
-    """A causal language model of the package transformers.
-
-    Args:
-        module: the model; that of a folder has no weights until `body` is read.
-        name: name of the model.
-        path: folder of a saved model.
-        files: the files of its weights.
-        device: device that a saved model runs on; a loaded one stays on its own.
-    """
-
-    def __init__(
-        self, module: Any, *, name: str, path: Path | None = None, files: list[Path] | None = None, device: str = "cpu"
-    ) -> None:
-        self.module, self.name = module, name
-        self._path, self.files, self._device = path, files or [], device
-        self.dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
-        self.tied: bool = getattr(module.get_input_embeddings(), "weight", None) is output_layer(module).weight
-        """Whether the output embeddings are the input embeddings."""
-
-    @cached_property
-    def body(self) -> Any:
-        """The model with its weights, which are read when they are first needed; from then on it is `module`."""
-        if self._path is not None:
-            empty, dtype = self.module, BODY_DTYPES[self.dtype]
-            more = {"dtype": dtype, "generation_config": getattr(empty, "generation_config", None)}
-            self.module = load(type(empty), self._path, empty.config, self.files, **more)
-            layer = output_layer(self.module)
-            if self.tied and layer.weight is not self.module.get_input_embeddings().weight:
-                key = next(key for key, part in self.module.named_modules() if part is layer)
-                raise SourceError(
-                    f"the weights of {self.name} hold an output layer of its own ({key}.weight), and its config.json "
-                    "ties it to the input embeddings: set tie_word_embeddings to false"
-                )
-            self.module.to(self._device).eval()
-        return self.module
-
-    @property
-    def identity(self) -> Mapping[str, str]:
-        """Hashes of the weights and the configuration."""
-        if self._path is None:
-            config = sha256_bytes(self.module.config.to_json_string().encode())
-            return {"model": digest(self.module.state_dict()), "config": config}
-        file = self._path / folder.CONFIG
-        return {
-            "model": sha256_bytes("".join(map(sha256_file, self.files)).encode()),
-            **({"config": sha256_file(file)} if file.exists() else {}),
-        }
-
-    @property
-    def input_size(self) -> int:
-        """Number of tokens that the model reads; its output layer may have another number of rows."""
-        weight = getattr(self.module.get_input_embeddings(), "weight", None)
-        return len(output_layer(self.module).weight if weight is None else weight)
-
-
-def saved_model(path: Path, *, dtype: str, device: str, allow_pickle: bool) -> HuggingFaceModel:
-    """Return the model that ``save_pretrained`` wrote, whose weights are read later."""
-    config, kind = config_and_class(path)
-    files = folder.weight_files(path, allow_pickle=allow_pickle)
-    return unloaded_model(kind, config, path, files, dtype=body_dtype(dtype, config.dtype), device=device)
-
-
-def unloaded_model(
-    kind: Any, config: Any, path: Path, files: list[Path], *, dtype: str, device: str
-) -> HuggingFaceModel:
-    """Return a model of a class and configuration whose weights are read later."""
-    with configuring(path), torch.device("meta"):
-        for name, limit in LARGEST.items():
-            value = getattr(config.get_text_config(), name, None)
-            if isinstance(value, int) and not 1 <= value <= limit:
-                raise ValueError(f"its {name} is {value}, and 1 to {limit:,} are possible")
-        module: Any = kind._from_config(config, dtype=BODY_DTYPES[dtype])
-    return HuggingFaceModel(module, name=str(path), path=path, files=files, device=device)
-
-
-def loaded_model(module: Any, *, dtype: str) -> HuggingFaceModel:
-    """Return a model that the caller loaded, whose dtype is its own: float32, the default, is ignored."""
-    model = HuggingFaceModel(module, name=str(getattr(module.config, "_name_or_path", "") or type(module).__name__))
-    body_dtype(model.dtype, None)
-    weight_of(getattr(layer := output_layer(module), "head", layer), model.name)  # refused before any long work
-    if dtype not in ("float32", "auto", model.dtype):
-        raise ConfigurationError(
-            f"the model is in {model.dtype}, and dtype={dtype!r} was asked for: convert it with model.to(torch.{dtype})"
-        )
-    return model
 
 
 def body_dtype(dtype: str, saved_dtype: object) -> str:

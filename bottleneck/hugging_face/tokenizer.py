@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from ..core.files import open_file
 from ..core.json_file import read_json
 from ..errors import Parameter, SourceError, first_line
-from ..language_models.text import Text
+from ..language_models.text import Ids
 from .folder import AGAIN
 from .loading import quiet
 
@@ -48,7 +45,7 @@ class Tokenizer:
         self._tokenizer, self._name, self._settings = tokenizer, name, settings
         self.size: int = 1 + max(tokenizer.get_vocab().values())
 
-    def encode(self, text: str, *, bos: str, vocab_size: int) -> tuple[Tensor, Tensor]:
+    def encode(self, text: str, *, bos: str, vocab_size: int) -> tuple[Ids, Ids]:
         """Return the ids of a text without special tokens, and the special tokens at the start of every window.
 
         Both are int64, (N,) and (n,). ``bos`` is an option of `HuggingFaceOptions`. Lines that begin with these special
@@ -60,10 +57,11 @@ class Tokenizer:
         """
         prefix = self._in_range([] if bos == "off" else self._prefix(text[:PROBE], bos), vocab_size)
         if len(prefix):
-            begin = re.escape("".join(self.tokens(prefix.tolist())))
+            begin = re.escape("".join(self.names(prefix.tolist())))
             text = re.sub(rf"^{begin}(?!(?<=\w)\w) ?", "", text, flags=re.MULTILINE)
-        ids = torch.cat([self._in_range(self._ids(piece, special=False), vocab_size) for piece in self._pieces(text)])
-        if len(ids.unique()) < 2 and (len(ids) > 1 or len(text.split()) > 1):
+        pieces = self._pieces(text)
+        ids = np.concatenate([self._in_range(self._ids(piece, special=False), vocab_size) for piece in pieces])
+        if len(np.unique(ids)) < 2 and (len(ids) > 1 or len(text.split()) > 1):
             raise SourceError(
                 f"the tokenizer of {self._name} does not tell the words of the text apart: put the model's own "
                 "tokenizer beside it, or give another text"
@@ -93,14 +91,14 @@ class Tokenizer:
         )
         return whole == left + right
 
-    def _in_range(self, ids: list[int], vocab_size: int) -> Tensor:
+    def _in_range(self, ids: list[int], vocab_size: int) -> Ids:
         # Tokenizers written in Python return any number, or None, for an unknown token.
         if outside := [token for token in ids if token is None or not 0 <= token < vocab_size]:
             raise SourceError(
                 f"the tokenizer of {self._name} makes the token {outside[0]}, and the model has {vocab_size:,}, "
                 "numbered from 0: put the model's own tokenizer beside it"
             )
-        return torch.tensor(ids, dtype=torch.int64)
+        return np.array(ids, np.int64)
 
     def _ids(self, text: str, *, special: bool) -> list[int]:
         with quiet():
@@ -132,7 +130,10 @@ class Tokenizer:
         """Return the ids of the tokens whose names say that no text holds them."""
         return sorted(number for name, number in self._tokenizer.get_vocab().items() if UNUSED.fullmatch(name))
 
-    def tokens(self, ids: list[int]) -> list[str]:
+    def __len__(self) -> int:
+        return self.size
+
+    def names(self, ids: list[int]) -> list[str]:
         """Return each token as text."""
         return [self._tokenizer.decode([token]) if token < self.size else f"<{token}>" for token in ids]
 
@@ -158,9 +159,13 @@ class Tokenizer:
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         return None if backend is None else str(backend.to_str())
 
-    def text(self, ids: list[int]) -> str:
+    def join(self, ids: list[int]) -> str:
         """Return consecutive tokens as text."""
         return str(self._tokenizer.decode(ids))
+
+    def ends_line(self, token: int) -> bool:
+        """Return whether a token holds the end of a line."""
+        return "\n" in self.join([token])
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -210,33 +215,13 @@ def _read(file: Path) -> dict[str, Any]:
     return content
 
 
-@final
-class TokenizedText(Text):
-    """A text that a model's tokenizer encoded."""
-
-    def __init__(
-        self, ids: NDArray[np.int64], places: NDArray[np.int64], tokenizer: Tokenizer, starts: NDArray[np.int64]
-    ) -> None:
-        super().__init__(ids, places, starts)
-        self._tokenizer = tokenizer
-
-    @property
-    def tokenizer_json(self) -> str | None:
-        """The tokenizer's file."""
-        return self._tokenizer.json
-
-    def tokens(self, ids: list[int]) -> list[str]:
-        """Return each token."""
-        return self._tokenizer.tokens(ids)
-
-    def spelled(self, ids: list[int]) -> list[str]:
-        """Return each token as its bytes."""
-        return self._tokenizer.spelled(ids)
-
-    def join(self, ids: list[int]) -> str:
-        """Return the text of consecutive tokens."""
-        return self._tokenizer.text(ids)
-
-    def ends_line(self, token: int) -> bool:
-        """Return whether a token holds the end of a line."""
-        return "\n" in self._tokenizer.text([token])
+def gguf_tokenizer(file: Path) -> Tokenizer:
+    """Return the tokenizer in a GGUF file as transformers rebuilds it; `SourceError` for one that cannot be rebuilt."""
+    with quiet() as transformers:
+        try:
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+                file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True
+            )
+        except Exception as error:  # the metadata may be anything
+            raise SourceError(f"the tokenizer in {file} cannot be read: give data=token ids in Python") from error
+    return wrap_tokenizer(tokenizer)

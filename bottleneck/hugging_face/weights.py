@@ -15,7 +15,7 @@ from torch import Tensor
 from ..language_models.checked_product import weight_of
 from . import gguf
 from .folder import stored_tensors
-from .loading import HuggingFaceModel, output_layer
+from .loading import Loadable, output_layer
 
 RENAMED = {"lm_head": "embed_out"}
 """Names of modules that transformers renames when it reads a file, and their names in the file: GPT-NeoX's."""
@@ -23,7 +23,7 @@ AT_ONCE = 8192
 """Rows of a GGUF tensor that are dequantized at once."""
 
 
-def read_weights(model: HuggingFaceModel) -> tuple[Tensor, Tensor | None, str]:
+def read_weights(model: Loadable) -> tuple[Tensor, Tensor | None, str]:
     """Return W, (M, d), and the bias, (M,), in the types of the file, and the name of W's type, such as ``"Q8_0"``.
 
     Quantized weights of a GGUF file are dequantized to float32. Where the names in the files do not tell which tensors
@@ -49,7 +49,7 @@ def _owner(module: Any) -> Any:
     return getattr(layer, "head", layer)
 
 
-def _from_safetensors(model: HuggingFaceModel, parameter: Tensor) -> Tensor | None:
+def _from_safetensors(model: Loadable, parameter: Tensor) -> Tensor | None:
     """Return the one stored tensor that has a name of a parameter, or that name without or with a prefix."""
     names = [name for name, each in model.module.named_parameters(remove_duplicate=False) if each is parameter]
     for module, name in itertools.product(RENAMED, names.copy()):

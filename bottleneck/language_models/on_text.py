@@ -1,13 +1,13 @@
-"""A language model on a text: hidden states for its contexts, and a head on top of them, as a matrix."""
+"""A language model, and a language model on a text: hidden states for its contexts, and a head on top, as a matrix."""
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, final
 
 import numpy as np
 import torch
@@ -20,10 +20,13 @@ from ..errors import SourceError
 from ..heads import Head, RankBound, Softmax
 from ..heads.scores import Factors
 from ..spectrum import Precision, precision
-from ..spectrum.replaced import MASK
+from ..spectrum.blocks import as_array
+from .checked_product import SAMPLE
+from .layer import OutputWeights
+from .reading import Batch, Reading, States, Stored, in_order
 from .source import Block, Cost, FactorRows, RightFactor, Source
+from .text import Ids, Names, Text
 
-Ids = NDArray[np.int64]
 OFFSET = 100.0
 """Least mean of an output bias whose roundoff counts; that of a smaller one is lost beside the log-probabilities'."""
 LEAST_ROWS, LARGE = 192, 1 << 22
@@ -31,54 +34,171 @@ LEAST_ROWS, LARGE = 192, 1 << 22
 fewer rows memory bandwidth limits it."""
 
 
-def joined(histories: Ids, future: Ids) -> Ids:
-    """Return histories (n, L), each followed by the same future."""
-    return np.concatenate([histories, np.tile(future, (len(histories), 1))], 1)
+class Model(ABC):
+    """A language model without a text. Subclasses are final: a run, a model of transformers, or given hidden states."""
 
-
-def masked_bias(bias: Tensor, *, scale: float = 1.0) -> Tensor:
-    """Return an output bias with −∞ for the tokens that it masks by a large negative number.
-
-    Raises:
-        SourceError: for NaN, +∞, or a bias that masks all tokens.
-    """
-    if not (bias < torch.inf).all() or not bias.isfinite().any():
-        raise SourceError("the bias of an output layer must hold finite numbers, and −∞ only for tokens that it masks")
-    return bias.where(bias * scale >= MASK + bias.max() * scale, -torch.inf)
-
-
-class ModelOnText(Source):
-    """The log-probabilities of a language model on a text. Subclasses say where the hidden states come from.
-
-    `dtype` is the type that the head computes in.
-    """
-
-    contexts: int
-    """T."""
-    columns: int | None = None
-    """Number of tokens, from the first, that are columns; ``None`` for all tokens of the head. Only a softmax may have
-    fewer than all."""
-    own_tokens: int | None = None
-    """Number of tokens of the tokenizer, if the head may have rows for more; these tokens are also reported alone."""
+    about: dict[str, Any]
+    """``path``, ``kind``, ``head``, and what else a report says of the model."""
+    dtype: str
+    """Type that the output layer computes in, ``"float32"`` or ``"float64"``."""
+    body_dtype: torch.dtype
+    """Type of the hidden states."""
+    tokenizer: Names | None = None
+    is_recurrent: bool = False
+    """Whether the model reads a text of any length, with a state that is carried over."""
+    mismatch: str = ""
+    """Why the hidden states do not belong to the head, if that is known."""
 
     @property
     @abstractmethod
+    def identity(self) -> Mapping[str, str]:
+        """Hashes of the weights."""
+
+    @property
+    @abstractmethod
+    def skeleton(self) -> Head:
+        """The head for its sizes; its weights may not be loaded."""
+
+    @abstractmethod
+    def head(self, sample: Tensor | None) -> Head:
+        """Return the head with its weights in `dtype`, after a check on a sample of ids, (L,)."""
+
+    def bound(self, head: Head) -> RankBound:
+        """Return the algebraic bound on the rank of log P."""
+        return head.rank_bound
+
+    @abstractmethod
+    def layer(self) -> OutputWeights:
+        """Return the output layer, which needs no text."""
+
+    @abstractmethod
+    def cost(self, tokens: int, contexts: int) -> Cost:
+        """Return the cost of reading so many tokens, with the bytes of the head; nothing is loaded or run."""
+
+    def encode(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
+        """Return the hidden states (L, B, d) of a batch, and the state after it."""
+        raise NotImplementedError(f"a {type(self).__name__} reads no text")
+
+    def states(self, reading: Reading) -> States | Stored:
+        """Return the hidden states of a text's contexts, which are computed on demand."""
+        return States(self.encode, reading, size=self.skeleton.hidden_size, dtype=self.body_dtype)
+
+
+@final
+class ModelOnText(Source):
+    """The log-probabilities of a language model on a text.
+
+    `dtype` is the type that the head computes in.
+
+    Args:
+        model: the model.
+        reading: the text as the model reads it.
+        text: the text, whose `places` are those that the rows predict; ``None`` if it is not known.
+        vocab: whether the tokenizer's tokens are also reported alone, ``"both"``, are the only columns,
+            ``"tokenizer"``, or do not matter, ``"model"``, if the output layer has rows for more.
+        about: what the description says beside the model's own and the text's name.
+        settings: what changes the numbers beside the weights and the text.
+
+    Raises:
+        SourceError: for a text without a context.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        reading: Reading,
+        text: Text | None,
+        *,
+        vocab: str = "model",
+        about: Mapping[str, Any] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.model, self.reading, self._settings = model, reading, settings or {}
+        self.contexts, self.dtype = len(reading.places), model.dtype
+        if not self.contexts:
+            where = f"the {text.split} split of {text.name}" if text and text.split else "the text"
+            raise SourceError(f"{where} has no context: it needs at least two tokens")
+        self.text = text
+        own = len(text.tokenizer) if text and text.tokenizer else None
+        self.own_tokens = own if vocab == "both" and isinstance(model.skeleton, Softmax) else None
+        """Number of tokens of the tokenizer, if the head may have rows for more; they are also reported alone."""
+        self.columns = own if vocab == "tokenizer" else None
+        """Number of tokens, from the first, that are columns; ``None`` for all tokens of the head. Only a softmax may
+        have fewer than all."""
+        targets = reading.targets
+        self.targets = targets if 0 <= targets.max() < self.shape[1] else None
+        self.description = {**model.about, "corpus": text and text.name, "split": text and text.split, **(about or {})}
+
+    @cached_property
     def full_head(self) -> Head:
         """The head with its weights for all tokens, in `dtype`."""
+        longest = max(self.windows(), key=len, default=None)
+        return self.model.head(None if longest is None else longest[: len(self.reading.prefix) + SAMPLE])
 
     @property
     def skeleton(self) -> Head:
         """The head for its sizes; its weights may not be loaded."""
-        return self.full_head
+        return self.model.skeleton
 
-    @abstractmethod
+    @cached_property
+    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Hashes of the weights and the text, and all settings that change a number."""
+        corpus = {"corpus": self.text.sha256} if self.text and self.text.sha256 else {}
+        return {**self.model.identity, **corpus, **self._settings}
+
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
         """Yield the hidden states of ascending ranges of contexts in the head's type, (n, hidden_size) each."""
+        weight = self.full_head.weight  # the model is checked before it runs over the whole text
+        return (self._states.rows(rows.start, rows.stop).to(weight) for rows in ranges)
+
+    @cached_property
+    def _states(self) -> States | Stored:
+        return self.model.states(self.reading)
+
+    def windows(self) -> Iterator[Tensor]:
+        """Yield the ids of each span that the model reads, including overlaps."""
+        return (self.reading.of([number]).inputs[:, 0] for number in range(len(self.reading.starts)))
 
     @property
-    @abstractmethod
-    def body_cost(self) -> Cost:
-        """The cost of computing all hidden states once, with the bytes of the head; nothing is loaded or run."""
+    def ids(self) -> NDArray[np.int64]:
+        """All tokens up to the last target, (N,)."""
+        assert self.text is not None
+        return np.asarray(self.text.ids[: self.text.places[self.contexts - 1] + 1], dtype=np.int64)
+
+    @property
+    def longest_input(self) -> int:
+        """Largest number of tokens that are read at once, without special tokens."""
+        return 1 << 30 if self.model.is_recurrent else int(self.reading.lengths.max())
+
+    def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
+        """Return a function from a future to log P of the token after each of n histories with it, (n, M).
+
+        The histories, (n, L), are read once by a recurrent model, and with each future by any other. The function
+        raises `SourceError` for more tokens than a window holds.
+        """
+
+        def read(ids: Ids, state: Any) -> tuple[Tensor, Any]:
+            inputs = torch.from_numpy(np.ascontiguousarray(ids.T, dtype=np.int64))
+            return self.model.encode(Batch(inputs, inputs), state)
+
+        hidden, state = read(histories, None) if self.model.is_recurrent else (torch.empty(0), None)
+
+        def after(future: Ids) -> NDArray[Any]:
+            futures = np.tile(future, (len(histories), 1))
+            if self.model.is_recurrent:
+                last = read(futures, state)[0] if len(future) else hidden
+            else:
+                if (count := histories.shape[1] + len(future)) > self.longest_input:
+                    raise SourceError(
+                        f"a history and a future have {count:,} tokens together, more than the "
+                        f"{self.longest_input:,} that the model reads: give shorter ones"
+                    )
+                prefix = np.tile(self.reading.prefix, (len(histories), 1))
+                last = read(np.concatenate([prefix, histories, futures], 1), None)[0]
+            with full_precision():
+                return as_array(self.head.log_prob(last[-1].to(self.head.weight)))
+
+        return after
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -103,10 +223,18 @@ class ModelOnText(Source):
         offset = 0.0 if bias is None else abs(float(exact(bias.detach()[bias.isfinite()]).mean()))
         return replace(self.precision, size=offset) if offset > OFFSET else self.precision
 
-    @property
+    @cached_property
     def bound(self) -> RankBound:  # type: ignore[override]
         """The algebraic bound on the rank of log P."""
-        return self.full_head.rank_bound
+        return self.model.bound(self.full_head)
+
+    def rank_warning(self, eps: float) -> str:
+        """Return why the hidden states do not belong to the head, or an empty string."""
+        return self.model.mismatch
+
+    def entry_warning(self) -> str:
+        """Return the same as `rank_warning`."""
+        return self.model.mismatch
 
     @cached_property
     def head(self) -> Head:
@@ -120,7 +248,18 @@ class ModelOnText(Source):
         return Softmax.of(head.weight[:columns].detach(), bias, scale=head.scale, soft_cap=head.soft_cap)
 
     def _keep_first(self, contexts: int) -> None:
-        self.contexts = contexts
+        self.contexts, self.reading = contexts, self.reading.first(contexts)
+
+    def scored(self) -> Self:
+        """Return the contexts whose next token is known."""
+        if self.targets is None or (known := self.targets >= 0).all():
+            return self
+        part = copy.copy(self)
+        part.targets, part._states = self.targets[known], Stored(self._states.rows(0, self.contexts)[known])
+        part.contexts, part.reading = len(part.targets), in_order(part.targets)
+        part.text = self.text and self.text.scoring(self.text.places[: self.contexts][known])
+        part.identity = {**self.identity, "scored": "only"}
+        return part
 
     def without_padding(self) -> Self | None:
         """Return the renormalized matrix of the tokenizer's tokens, if the head has rows for more tokens."""
@@ -183,8 +322,9 @@ class ModelOnText(Source):
     def cost(self) -> Cost:
         """The cost of the model and of the product with W; no weights are loaded."""
         contexts, columns = self.shape
-        product = 2.0 * contexts * columns * self.embedding_size
-        return self.body_cost._replace(operations=self.body_cost.operations + product)
+        tokens = int(self.reading.lengths.sum()) + len(self.reading.prefix) * len(self.reading.starts)
+        body = self.model.cost(tokens, contexts)
+        return body._replace(operations=body.operations + 2.0 * contexts * columns * self.embedding_size)
 
     def rows_at_once(self) -> int:
         """Return the number of rows in one block."""

@@ -249,3 +249,9 @@ class Source(ABC):
     def rows_at_once(self) -> int:
         """Return the number of rows in one block."""
         return min(self.shape[0], max(1, BLOCK_BYTES // (np.dtype(self.dtype).itemsize * self.shape[1])))
+
+
+def text_of(sources: Iterable[Source]) -> Text | None:
+    """Return the text of some sources on the same one, if possible with what names its tokens."""
+    texts = (source.text for source in sources if source.text)
+    return max(texts, key=lambda text: text.tokenizer is not None, default=None)

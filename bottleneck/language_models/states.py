@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -17,23 +17,24 @@ from ..core.files import sha256_bytes
 from ..core.tensor_file import digest
 from ..corpora.batches import whole_numbers
 from ..errors import ConfigurationError, SourceError
-from ..heads import REGISTRY, Head, RankBound, Softmax
+from ..heads import Head, RankBound, Softmax
 from .checked_product import check_layer, weight_of
-from .on_text import ModelOnText, masked_bias
+from .layer import OutputWeights, masked_bias, name_of, weights_of
+from .on_text import Model, ModelOnText
+from .reading import PADDING, Reading, Stored, in_order
 from .source import Cost
 
 HALVES = (torch.bfloat16, torch.float16)
 
 
 @final
-class GivenStates(ModelOnText):
+class GivenStates(Model):
     """A head on given hidden states.
 
     Args:
         layer: a `Head`, or an ``nn.Linear`` that gives the logits of a softmax. A head in bfloat16 or float16 is
             computed in float32, from the same weights.
         hidden: (T, hidden_size), an array, a tensor, or an iterable of (n, hidden_size) blocks.
-        targets: (T,), the token that follows each context, or −1 where it is not known.
         path: name of the source, by default that of the head's class.
 
     Raises:
@@ -41,76 +42,67 @@ class GivenStates(ModelOnText):
         SourceError: for hidden states of another shape, or that are not finite real numbers.
     """
 
-    mismatch: str = ""
-    """Why the hidden states do not belong to the head, if that is known."""
+    recorded_bound: RankBound | None = None
+    """The bound that was recorded with the states."""
 
-    def __init__(self, layer: Head | nn.Linear, *, hidden: Any, targets: Any = None, path: str | None = None) -> None:
+    def __init__(self, layer: Head | nn.Linear, *, hidden: Any, path: str | None = None) -> None:
         if hidden is None:
             raise ConfigurationError(
                 f"a {type(layer).__name__} is measured on hidden states: give hidden=H, of shape (T, hidden_size)"
             )
         self._head = _in_full_precision(layer)
-        self._states = _tensor(hidden, self._head.hidden_size)
+        self.hidden = _tensor(hidden, self._head.hidden_size)
+        """(T, hidden_size), in their own type."""
         if isinstance(layer, nn.Linear):
-            check_layer(layer, self._states, f"this {type(layer).__name__}")
-        self.contexts = len(self._states)
-        self.dtype = str(next(self._head.parameters()).dtype).removeprefix("torch.")
-        ids = None if targets is None else _ids(targets, self.contexts, self._head.vocab_size)
-        self.targets = None if ids is None or (ids < 0).all() else ids
-        names = {cls: name for name, cls in REGISTRY.items()}
-        name = names.get(type(self._head), type(layer).__name__)
-        about = {"path": path or f"{type(layer).__name__}, hidden states", "kind": "head", "head": name}
-        self.description = {**about, "corpus": None, "split": None}
+            check_layer(layer, self.hidden, f"this {type(layer).__name__}")
+        self.body_dtype = self.hidden.dtype
+        self.dtype = str(self._head.weight.dtype).removeprefix("torch.")
+        path = path or f"{type(layer).__name__}, hidden states"
+        self.about = {"path": path, "kind": "head", "head": name_of(self._head)}
 
-    recorded_bound: RankBound | None = None
-    """The bound that was recorded with the states."""
-
-    @property
-    def bound(self) -> RankBound:  # type: ignore[override]
-        """The bound that was recorded with the states, or that of the head."""
-        return self.recorded_bound or super().bound
+    @cached_property
+    def identity(self) -> Mapping[str, str]:
+        """Hash of the weights and the hidden states."""
+        head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {digest(self._head.state_dict())}"
+        return {"model": sha256_bytes(head.encode() + self.hidden.cpu().double().numpy().tobytes())}
 
     @property
-    def full_head(self) -> Head:
+    def skeleton(self) -> Head:
         """The head, in float32 or float64."""
         return self._head
 
-    def rank_warning(self, eps: float) -> str:
-        """Return why the hidden states do not belong to the head, or an empty string."""
-        return self.mismatch
+    def head(self, sample: Tensor | None) -> Head:
+        """Return the head."""
+        return self._head
 
-    def entry_warning(self) -> str:
-        """Return the same as `rank_warning`."""
-        return self.mismatch
+    def bound(self, head: Head) -> RankBound:
+        """Return the bound that was recorded with the states, or that of the head."""
+        return self.recorded_bound or head.rank_bound
 
-    def scored(self) -> Self:
-        """Return the contexts whose next token is known."""
-        part = copy.copy(self)
-        if self.targets is not None:
-            known = self.targets >= 0
-            part.targets, part._states = self.targets[known], self._states[: len(known)][torch.from_numpy(known)]
-            part.contexts = len(part._states)
-            part.text = None if self.text is None else self.text.of_rows(known)
-            vars(part).pop("identity", None)
-        return part
+    def layer(self) -> OutputWeights:
+        """Return the head as an output layer."""
+        return weights_of(self._head, self.about)
 
-    @cached_property
-    def identity(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Hashes of the weights and the hidden states."""
-        head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {digest(self._head.state_dict())}"
-        return {"model": sha256_bytes(head.encode() + self._states.cpu().double().numpy().tobytes())}
+    def states(self, reading: Reading) -> Stored:
+        """Return the given hidden states."""
+        return Stored(self.hidden)
 
-    def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
-        """Yield the given hidden states."""
-        weight = next(self._head.parameters())
-        return (self._states[rows.start : rows.stop].to(weight) for rows in ranges)
-
-    @property
-    def body_cost(self) -> Cost:
-        """The memory of the weights and the hidden states, and no operations."""
+    def cost(self, tokens: int, contexts: int) -> Cost:
+        """Return the memory of the weights and the hidden states, and no operations."""
         numbers = sum(parameter.numel() for parameter in self._head.parameters())
         item = 8 if self.dtype == "float64" else 4
-        return Cost(0.0, numbers * item + self._states.numel() * self._states.element_size())
+        return Cost(0.0, numbers * item + self.hidden.numel() * self.hidden.element_size())
+
+
+def given_states(layer: Head | nn.Linear, *, hidden: Any, targets: Any = None, path: str | None = None) -> ModelOnText:
+    """Open a head on given hidden states; see `GivenStates`.
+
+    ``targets`` are the tokens that follow each context, (T,), or −1 where one is not known.
+    """
+    model = GivenStates(layer, hidden=hidden, path=path)
+    contexts, vocab_size = len(model.hidden), model.skeleton.vocab_size
+    following = np.full(contexts, PADDING) if targets is None else _ids(targets, contexts, vocab_size)
+    return ModelOnText(model, in_order(following), None)
 
 
 def _in_full_precision(head: Head | nn.Linear) -> Head:

@@ -1,127 +1,103 @@
-"""The text that the rows of a matrix predict, for people who read a comparison."""
+"""A text as token ids: where its parts begin, what is predicted in it, and what the tokens are called."""
 
 from __future__ import annotations
 
-import copy
-from abc import ABC, abstractmethod
-from typing import Any, Self, final
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..corpora import EOS, Vocabulary
+Ids = NDArray[np.integer[Any]]
 
 
-class Text(ABC):
-    """A sequence of tokens; row r of a matrix predicts the token at index ``places[r]``.
+class Names(Protocol):
+    """What knows the text of tokens: a `Vocabulary` or a model's tokenizer."""
 
-    Args:
-        ids: (N,), all tokens, including those before the first prediction.
-        places: (T,), index of the token that each row predicts.
-        starts: (n,), ascending: where each text begins, if there are several.
-    """
+    @property
+    def json(self) -> str | None:
+        """The file ``tokenizer.json`` of the package tokenizers, if there is one."""
 
-    def __init__(
-        self, ids: NDArray[np.int64], places: NDArray[np.integer[Any]], starts: NDArray[np.int64] | None = None
-    ) -> None:
-        self.ids, self._places, self._starts = ids, places, [0] if starts is None else starts
-
-    @abstractmethod
-    def tokens(self, ids: list[int]) -> list[str]:
+    def names(self, ids: list[int]) -> list[str]:
         """Return each token as text."""
 
     def spelled(self, ids: list[int]) -> list[str]:
         """Return each token as text, in which half a surrogate stands for a byte that is a part of a character."""
-        return self.tokens(ids)
 
-    @abstractmethod
     def join(self, ids: list[int]) -> str:
         """Return consecutive tokens as text."""
 
-    @abstractmethod
     def ends_line(self, token: int) -> bool:
         """Return whether a token ends its line."""
 
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Text:
+    """Token ids, whatever they came from: a corpus, a file, a data set, a server's answers."""
+
+    ids: Ids
+    """(N,), all tokens, those before the first prediction too."""
+    starts: Ids
+    """(n,), ascending: where each part begins; no context reaches into the part before."""
+    scored: Ids | None = None
+    """(T,), ascending: the indices of the predicted tokens; ``None`` for all but the first of each part."""
+    prefix: Ids = field(default_factory=lambda: np.empty(0, np.int64))
+    """Special tokens at the start of every window."""
+    tokenizer: Names | None = None
+    name: str | None = "token ids"
+    """Name of the corpus, file or data set, if it has one."""
+    split: str | None = None
+    sha256: str = ""
+    """Hash of the text."""
+
+    @cached_property
+    def places(self) -> Ids:
+        """(T,), the index of the token that each row of a matrix predicts."""
+        return np.delete(np.arange(len(self.ids)), self.starts) if self.scored is None else self.scored
+
+    def scoring(self, places: Ids) -> Self:
+        """Return the same text with other predictions."""
+        return replace(self, scored=places)
+
     def before(self, row: int, length: int) -> str:
         """Return the text of the ``length`` tokens before the token that a row predicts."""
-        end = int(self._places[row])
-        return self.join(self.ids[max(self._span(end)[0], end - length) : end].tolist())
+        end = int(self.places[row])
+        return self._join(max(self._part(end)[0], end - length), end)
 
-    @property
-    def tokenizer_json(self) -> str | None:
-        """The tokenizer as the file ``tokenizer.json`` of the package tokenizers, if it is one."""
-        return None
-
-    def last(self, rows: int) -> NDArray[np.int64]:
+    def last(self, rows: int) -> Ids:
         """Return the last token of the contexts of the first ``rows`` rows."""
-        return self.ids[self._places[:rows] - 1]
+        return self.ids[self.places[:rows] - 1]
 
-    def of_rows(self, rows: NDArray[np.bool_]) -> Self:
-        """Return this text for some of the rows."""
-        part = copy.copy(self)
-        part._places = self._places[: len(rows)][rows]
-        return part
+    def names(self, ids: list[int]) -> list[str]:
+        """Return each token as text, or as its number where no tokenizer is known."""
+        return self.tokenizer.names(ids) if self.tokenizer else [f"<{token}>" for token in ids]
 
     def beginnings(self, rows: int) -> NDArray[np.int64]:
-        """Return those of the first ``rows`` rows that predict the first token of a text."""
-        texts = np.searchsorted(self._starts, self._places[:rows], side="right")
-        return np.flatnonzero(np.diff(texts, prepend=-1)).astype(np.int64)
-
-    def _span(self, place: int) -> tuple[int, int]:
-        """Return the index of the first token of the text that holds the token at an index, and that after its last."""
-        text = int(np.searchsorted(self._starts, place, side="right"))
-        return int(self._starts[text - 1]), int([*self._starts[text : text + 1], len(self.ids)][0])
+        """Return those of the first ``rows`` rows that predict the first token of a part."""
+        parts = np.searchsorted(self.starts, self.places[:rows], side="right")
+        return np.flatnonzero(np.diff(parts, prepend=-1)).astype(np.int64)
 
     def sentence(self, row: int, length: int) -> str:
         """Return the line of the token that a row predicts, at most ``length`` tokens to either side of it."""
-        place = int(self._places[row])
-        begin, end = self._span(place)
+        if self.tokenizer is None:
+            return ""
+        place = int(self.places[row])
+        begin, end = self._part(place)
         first, last = max(begin, place - length), min(end - 1, place + length)
-        ends = [number for number in range(first, last + 1) if self.ends_line(int(self.ids[number]))]
+        ends = [number for number in range(first, last + 1) if self.tokenizer.ends_line(int(self.ids[number]))]
         start = max((number + 1 for number in ends if number < place), default=first)
         stop = min((number + 1 for number in ends if number >= place), default=last + 1)
-        return self.join(self.ids[start:stop].tolist()).strip("\n")
+        return self._join(start, stop).strip("\n")
 
+    def _join(self, start: int, stop: int) -> str:
+        return self.tokenizer.join(self.ids[start:stop].tolist()) if self.tokenizer else ""
 
-@final
-class UnnamedText(Text):
-    """A text of which only the ids are known."""
-
-    def tokens(self, ids: list[int]) -> list[str]:
-        """Return each id."""
-        return [f"<{token}>" for token in ids]
-
-    def join(self, ids: list[int]) -> str:
-        """Return an empty text."""
-        return ""
-
-    def ends_line(self, token: int) -> bool:
-        """Return ``False``."""
-        return False
-
-
-@final
-class Words(Text):
-    """A split of a corpus: words of a vocabulary, separated by spaces."""
-
-    def __init__(
-        self,
-        ids: NDArray[np.int64],
-        places: NDArray[np.integer[Any]],
-        vocabulary: Vocabulary,
-        starts: NDArray[np.int64] | None = None,
-    ) -> None:
-        super().__init__(ids, places, starts)
-        self._vocabulary = vocabulary
-
-    def tokens(self, ids: list[int]) -> list[str]:
-        """Return each word."""
-        return self._vocabulary.decode(np.asarray(ids, dtype=np.int64))
-
-    def join(self, ids: list[int]) -> str:
-        """Return the words, separated by spaces."""
-        return " ".join(self.tokens(ids))
-
-    def ends_line(self, token: int) -> bool:
-        """Return whether a token is the end of a line."""
-        return self.tokens([token]) == [EOS]
+    def _part(self, place: int) -> tuple[int, int]:
+        """Return the index of the first token of the part that holds the token at an index, and that after its last."""
+        part = int(np.searchsorted(self.starts, place, side="right"))
+        return int(self.starts[part - 1]), int([*self.starts[part : part + 1], len(self.ids)][0])

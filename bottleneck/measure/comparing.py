@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..core.checks import typed
 from ..core.options import COMPARE, Judging, describe, takes
 from ..errors import ConfigurationError, Parameter, SourceError
+from ..language_models.source import text_of
 from ..results.base import short_names
 from ..sources import (
     PartialSource,
@@ -126,7 +127,7 @@ def compare(
         if source.description["kind"] == "matrix":
             raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
     if isinstance(sources[0], TopK):  # which does not tell how many tokens there are
-        text = next((source.text for source in sources[1:] if source.text), None)
+        text = text_of(sources[1:])
         sources[0] = sources[0].of_vocabulary(min(source.shape[1] for source in sources[1:]), text)
     reference, *models = sources
     if part := next((model for model in models if isinstance(model, PartialSource)), None):

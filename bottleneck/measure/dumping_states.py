@@ -101,7 +101,7 @@ def write_states(source: Source, path: Path, about: Mapping[str, Any], progress:
     if not _is_whole(path / HEAD):
         weights = {name: _narrowed(each) for name, each in tensors.items() if each is not None}
         write_bytes(path / HEAD, pack(weights, key=KEY))
-    if text is not None and (tokenizer := text.tokenizer_json):
+    if text is not None and text.tokenizer and (tokenizer := text.tokenizer.json):
         write_bytes(path / TOKENIZER, tokenizer.encode())
     known = {TARGETS: source.targets, IDS: None if text is None else text.last(source.shape[0])}
     folder, ranges = make_folder(path / HIDDEN), source.ranges(rows_of_file(source))

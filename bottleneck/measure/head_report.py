@@ -210,7 +210,7 @@ def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
         centered=_measures(weight.centered, weight.rank_centered),
         weight=weight,
         rows_found=found,
-        names={} if layer.names is None else dict(zip(named, layer.names(named), strict=True)),
+        names={} if layer.tokenizer is None else dict(zip(named, layer.tokenizer.names(named), strict=True)),
     )
 
 

@@ -14,11 +14,12 @@ from ..core.options import LayerOptions, takes
 from ..errors import ConfigurationError, Function, OutputError, Sentence, SourceError
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
+from ..language_models import OutputWeights
 from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, labelled
 from ..sources.measurement import MeasurementOptions, prepared
-from ..sources.output_weights import OutputWeights, output_weights
+from ..sources.output_weights import output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
 from .entries import Entries

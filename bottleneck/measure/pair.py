@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MatrixError, SourceError
+from ..language_models.source import text_of
 from ..sources import Block, KldSource, Part, PartialSource, Source
 from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
@@ -120,8 +121,8 @@ class Pair:
     def _example(self, row: int, nll: tuple[float, float], p: tuple[Values, Values]) -> Example:
         """Return a context with its text, and each model's likeliest tokens."""
         assert self._targets is not None
-        text = next((source.text for source in self._sources if source.text), None)
-        names = text.tokens if text else lambda ids: [f"<{token}>" for token in ids]
+        text = text_of(self._sources)
+        names = text.names if text else lambda ids: [f"<{token}>" for token in ids]
         listed = [np.argsort(-each, kind="stable")[:PREDICTIONS] for each in p]
         first, second = (
             tuple(map(Prediction, names(ids.tolist()), each[ids].tolist())) for ids, each in zip(listed, p, strict=True)
@@ -139,7 +140,7 @@ class Pair:
         """Return the comparison, with the rank of the difference, which takes all entries and a pass of its own."""
         reference, model = self._sources
         joined = {name: np.concatenate(parts, 1) for name, parts in self._found.items()}
-        text = next((source.text for source in self._sources if source.text), None)
+        text = text_of(self._sources)
         texts = None if text is None else text.beginnings(reference.shape[0])
         series = [joined[name][0] for name in ("kl", "nll") if name in joined]
         starts = np.arange(reference.shape[0]) if like_llama_cpp else block_starts(series, texts)

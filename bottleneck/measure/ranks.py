@@ -13,7 +13,8 @@ from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
 from ..core.options import RANK
 from ..errors import ConfigurationError
-from ..hugging_face import HuggingFaceOnText
+from ..hugging_face import HuggingFaceModel
+from ..language_models import ModelOnText
 from ..results.quantity import DETAIL, Quantity
 from ..sources import FiniteColumns, PartialSource, Source
 from ..sources.measurement import measurement, opened, prepared
@@ -159,9 +160,11 @@ def _head_analysis(source: Source) -> list[Quantity]:
 
     Row-centring A subtracts the mean from the rows of W: :math:`A (I - 11^⊤/M) = H (W - 1\bar w^⊤)^⊤`.
     """
-    if not isinstance(source, HuggingFaceOnText):
+    if not isinstance(source, ModelOnText) or not isinstance(source.model, HuggingFaceModel):
         return []
-    head, norm, vocabularies, tied = source.full_head, source.checked_head.norm, source.vocabularies, source.model.tied
+    head, tied, checked = source.full_head, source.model.tied, source.model.checked
+    tokens = None if source.text is None or source.text.tokenizer is None else len(source.text.tokenizer)
+    norm, vocabularies = checked.norm, {"model": head.vocab_size, "tokenizer": tokens}
     scale, soft_cap = getattr(head, "scale", 1.0), getattr(head, "soft_cap", None)
     weight = directions(head.weight[: source.shape[1]].split(ROWS))
     hidden = directions(source.hidden(source.ranges(ROWS)))
@@ -173,9 +176,9 @@ def _head_analysis(source: Source) -> list[Quantity]:
         *(["a LayerNorm before it"] if norm is not None else []),
     ]
     sizes = f"{vocabularies['model']:,} rows"
-    if vocabularies["tokenizer"] is not None:
-        sizes += f", {vocabularies['tokenizer']:,} tokens in the tokenizer"
-    by = f"by at most {source.checked_head.difference:.2g}" if source.checked_head.difference else "nowhere"
+    if tokens is not None:
+        sizes += f", {tokens:,} tokens in the tokenizer"
+    by = f"by at most {checked.difference:.2g}" if checked.difference else "nowhere"
     values = {
         "tied": tied,
         "bias": head.bias is not None,
@@ -183,14 +186,14 @@ def _head_analysis(source: Source) -> list[Quantity]:
         "soft_cap": soft_cap,
         "final_layer_norm": None if norm is None else {"name": norm.name, "offset": norm.offset},
         "vocabularies": vocabularies,
-        "logit_difference": source.checked_head.difference,
+        "logit_difference": checked.difference,
         "weight": weight,
         "hidden": hidden,
     }
-    checked = f"they differ {by} from the model's own on a sample of its contexts"
+    sample = f"they differ {by} from the model's own on a sample of its contexts"
     return [
         Quantity("head_analysis", values, "output layer", DETAIL, f"{', '.join(has)}; {sizes}"),
-        Quantity("", None, "logits checked", DETAIL, checked),
+        Quantity("", None, "logits checked", DETAIL, sample),
         Quantity("", None, "W", DETAIL, weight.one_line()),
         Quantity("", None, "H", DETAIL, hidden.one_line()),
     ]

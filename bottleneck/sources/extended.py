@@ -18,10 +18,10 @@ from ..core.options import Opening, takes
 from ..corpora.batches import texts_in, whole_numbers
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..heads import RankBound
-from ..hugging_face.on_text import HuggingFaceOnText
-from ..language_models import RunOnText
-from ..language_models.on_text import Ids, joined
+from ..language_models import ModelOnText
 from ..language_models.source import UNKNOWN, Block, Source, spanning
+from ..language_models.states import GivenStates
+from ..language_models.text import Ids
 from ..spectrum import Inspection, Precision
 from .function import Adapter, LogitsFunction
 
@@ -46,10 +46,12 @@ class _Function:
         self.description = {"path": name, "head": None, "corpus": None, "split": None}
 
     def next_log_probs(self, histories: Ids) -> Callable[[Ids], NDArray[Any]]:
-        """See `RunOnText.next_log_probs`; the function returns logits."""
+        """See `ModelOnText.next_log_probs`; the function returns logits."""
 
         def after(future: Ids) -> NDArray[Any]:
-            logits = np.array(self.function(joined(histories, future)))  # the function may reuse its memory
+            logits = np.array(
+                self.function(np.concatenate([histories, np.tile(future, (len(histories), 1))], 1))
+            )  # the function may reuse its memory
             logits = logits[:, -1] if logits.ndim == 3 else logits
             if logits.shape != (len(histories), self.shape[1]):
                 raise MatrixError(f"the function must return logits of shape (B, {self.shape[1]}), not {logits.shape}")
@@ -58,7 +60,7 @@ class _Function:
         return after
 
 
-Model = RunOnText | HuggingFaceOnText | _Function
+Model = ModelOnText | _Function
 """What can predict the next token after a history and a future."""
 
 
@@ -265,7 +267,7 @@ def _open(model: Any, options: Opening) -> Model:
             raise ConfigurationError("a function's extended logit matrix needs vocab_size=M, at least 1")
         return _Function(model, vocab_size, options.get("data"))
     opened = open_source(model, **options)
-    if not isinstance(opened, RunOnText | HuggingFaceOnText):
+    if not isinstance(opened, ModelOnText) or isinstance(opened.model, GivenStates):
         raise SourceError(
             "the extended logit matrix needs a run, a Hugging Face model, or a function with vocab_size=M, not a "
             f"{type(opened).__name__}: a matrix does not hold log-probabilities of longer futures; give a model"
@@ -291,7 +293,7 @@ def _given(sequences: Any, least: int, what: str) -> list[Ids]:
     """Return given sequences of ids as arrays."""
     if not isinstance(sequences, Iterable) or isinstance(sequences, str):
         raise ConfigurationError(f"the {what} must be sequences of token ids, or a number of them")
-    parts = [whole_numbers(ids, f"the {what}").reshape(-1) for ids in sequences]
+    parts: list[Ids] = [whole_numbers(ids, f"the {what}").reshape(-1) for ids in sequences]
     if not parts or min(map(len, parts)) < least:
         raise ConfigurationError(f"give at least one of the {what}, each of at least {least} tokens")
     return parts

@@ -22,10 +22,9 @@ from ..corpora.batches import whole_numbers
 from ..errors import MatrixError, Parameter, Sentence, SourceError
 from ..heads import Head, Softmax
 from ..hugging_face.folder import is_hugging_face
-from ..hugging_face.loading import config_and_class, unloaded_model
-from ..hugging_face.tokenizer import TokenizedText, Tokenizer
-from ..language_models import GivenStates
-from ..language_models.text import UnnamedText
+from ..hugging_face.loading import config_and_class
+from ..hugging_face.model import unloaded_model
+from ..language_models import ModelOnText, Names, Text, given_states
 from ..spectrum.blocks import as_array, check_dense
 from .array_files import numbers_of, read_array, read_arrays
 
@@ -47,7 +46,7 @@ def open_states(
     norm: str | None = None,
     scale: float | None = None,
     softcap: float | None = None,
-) -> GivenStates:
+) -> ModelOnText:
     r"""Open hidden states in files, with the softmax layer :math:`c\tanh(s (W·h + b)/c)` that makes logits of them.
 
     Args:
@@ -81,13 +80,13 @@ def open_states(
         states = [normalize(each.float()) for each in states]
     starts = [0, *np.cumsum([len(each) for each in states])[:-1].tolist()]
     known = torch.cat(ids).numpy() if ids else None
-    return given_states(layer, torch.cat(states), ids=known, starts=starts, path=source, normed=norm is not None)
+    return states_of(layer, torch.cat(states), ids=known, starts=starts, path=source, normed=norm is not None)
 
 
-def given_states(
+def states_of(
     layer: Softmax, hidden: Tensor, *, ids: Ids | None, targets: Ids | None = None, starts: list[int], path: str,
-    normed: bool | None, tokenizer: Tokenizer | None = None,
-) -> GivenStates:  # fmt: skip
+    normed: bool | None, tokenizer: Names | None = None,
+) -> ModelOnText:  # fmt: skip
     """Return states with their text, after a look at whether they belong to the layer.
 
     Args:
@@ -102,25 +101,21 @@ def given_states(
         tokenizer: what names the tokens.
     """
     if ids is None:
-        return GivenStates(layer, hidden=hidden, targets=targets, path=path)
+        return given_states(layer, hidden=hidden, targets=targets, path=path)
     is_first = np.isin(np.arange(len(ids)), starts)
     following = _next(ids, is_first) if targets is None else targets
-    given = GivenStates(layer, hidden=hidden, targets=following, path=path)
+    given = given_states(layer, hidden=hidden, targets=following, path=path)
     is_first[1:] |= following[:-1] != ids[1:]  # contexts between two rows were left out
     number, row = np.cumsum(is_first) - 1, np.arange(len(ids))
     is_last = np.append(is_first[1:], True)
     running = np.insert(ids, row[is_last] + 1, following[is_last].clip(0))
     begins = np.array([start + number[start] for start in starts])
-    given.text = (
-        UnnamedText(running, row + number + 1, begins)
-        if tokenizer is None
-        else TokenizedText(running, row + number + 1, tokenizer, begins)
-    )
+    given.text = Text(ids=running, starts=begins, scored=row + number + 1, tokenizer=tokenizer, name=None)
     if normed is None:
         return given
     readings = {by: torch.from_numpy(each) for by, each in enumerate((ids, following, _next(following, is_first)))}
     if mismatch := _mismatch(layer, hidden, readings, normed=normed):
-        given.mismatch, given.description = mismatch, {**given.description, "mismatch": mismatch}
+        given.model.mismatch, given.description = mismatch, {**given.description, "mismatch": mismatch}
         logger.warning("%s: %s", path, mismatch)
     return given
 
@@ -254,7 +249,7 @@ def _module(folder: Path, name: str) -> nn.Module | None:
     if is_hugging_face(folder):
         with suppress(SourceError):  # a model that transformers does not know
             config, kind = config_and_class(folder)
-            model: nn.Module = unloaded_model(kind, config, folder, [], dtype="float32", device="cpu").module
+            model: nn.Module = unloaded_model(kind, config, folder, [], dtype="float32").module
             for key, part in model.named_modules():  # the file's names may lack the prefix of the model's
                 if key and (f".{key}".endswith(f".{name}") or f".{name}".endswith(f".{key}")):
                     return part.to_empty(device="cpu")

@@ -21,7 +21,7 @@ from ..errors import FEW, ConfigurationError, Parameter, RunError, SourceError
 from ..heads import Head
 from ..hugging_face import gguf, open_loaded, open_saved
 from ..hugging_face.folder import check_merged, is_hub_id, is_hugging_face
-from ..language_models import GivenStates, RunOnText, Source
+from ..language_models import Source, given_states, open_run
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
 from ..results.base import short_names
 from ..spectrum.blocks import is_array
@@ -55,10 +55,10 @@ KINDS: dict[str, Kind] = {
     "distillation set": Kind(what="a distillation set", open=top_k.open_parquet),
     "array file": Kind(what="a file of a matrix", open=arrays.open_matrix),
     "states": Kind(what="a folder of hidden states", open=open_folder),
-    "run": Kind(what="a run", open=RunOnText),
+    "run": Kind(what="a run", open=open_run),
     "hugging-face": Kind(what="a Hugging Face model", open=open_saved),
     "loaded model": Kind(what="a loaded Hugging Face model", open=open_loaded),
-    "head": Kind(what="an output layer", open=GivenStates),
+    "head": Kind(what="an output layer", open=given_states),
     "array": Kind(what="an array", open=arrays.of_array),
     "function": Kind(what="a function", open=from_function),
     "blocks": Kind(what="blocks of rows", open=arrays.from_blocks),

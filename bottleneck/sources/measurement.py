@@ -14,10 +14,10 @@ from ..core.checks import typed
 from ..core.clock import counting
 from ..core.options import LAYER, OPENING, Opening, Option, describe, takes
 from ..core.progress import SILENT, Progress, reporting
-from ..language_models import Source
+from ..language_models import OutputWeights, Source
 from ..results.base import Result, Results, short_names
 from .kinds import is_several, labelled, open_sources
-from .output_weights import OutputWeights, output_weights
+from .output_weights import output_weights
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)

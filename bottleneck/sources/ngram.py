@@ -12,7 +12,7 @@ import numpy as np
 from .. import corpora
 from ..errors import SourceError
 from ..heads import RankBound
-from ..language_models import Words
+from ..language_models import Text
 from ..language_models.ngram import KneserNey, histories
 from ..language_models.source import Block, Source
 from ..spectrum import Precision, precision
@@ -40,17 +40,16 @@ class NGramSource(Source):
         text = corpus if data is None else corpora.read_data(data, vocabulary=corpus.vocabulary, split=split)
         ids = text.split(split).astype(np.int64)
         starts = np.zeros(1, np.int64) if text.starts is None else text.starts
-        places = np.delete(np.arange(len(ids)), starts)
-        if not len(places):
+        self.text = Text(ids=ids, starts=starts, tokenizer=corpus.vocabulary)
+        if not len(self.text.places):
             raise SourceError(f"{text.name} has no context: give a text of at least two tokens")
-        self.text = Words(ids, places, corpus.vocabulary, starts)
         order = int(match["order"])
         pasts = [
             histories(ids[first : stop - 1], order) for first, stop in pairwise([*starts, len(ids)]) if stop - first > 1
         ]
         self._past = pasts[0] if len(pasts) == 1 else np.concatenate(pasts)
         self._model = KneserNey.fit(corpus.split("train"), order=order, vocab_size=len(corpus.vocabulary))
-        self.targets = ids[places]
+        self.targets = ids[self.text.places]
         self.shape = (len(self.targets), len(corpus.vocabulary))
         self.embedding_size, self.dtype = None, "float64"
         self.bound = RankBound(None, None, "an n-gram model has no rank bound below min(T, M)")

@@ -1,6 +1,6 @@
 """A folder of hidden states with the output layer that belongs to them; docs/states.md has its form.
 
-It is a model on a text: `GivenStates`, as hidden states in single files are.
+It is a model on a text, as hidden states in single files are.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from ..corpora.batches import whole_numbers
 from ..errors import SourceError, first_line
 from ..heads import RankBound, Softmax
 from ..hugging_face.tokenizer import read_tokenizer
-from ..language_models import GivenStates
-from .hidden_states import IDS, STATES, final_norm, given_states
+from ..language_models import ModelOnText
+from ..language_models.states import GivenStates
+from .hidden_states import IDS, STATES, final_norm, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
@@ -53,7 +54,7 @@ def is_states_folder(folder: Path) -> bool:
     return (folder / ABOUT).is_file() or (folder / HIDDEN).is_dir()
 
 
-def open_folder(folder: str) -> GivenStates:
+def open_folder(folder: str) -> ModelOnText:
     """Open such a folder.
 
     Raises:
@@ -80,7 +81,7 @@ def open_folder(folder: str) -> GivenStates:
         normalize = final_norm(arrays["norm.weight"], arrays.get("norm.bias"), kind, about.get("norm_eps"))
         states = normalize(states.to(head.weight))
     ids, targets = (_numbers(parts, name, states) for name in (IDS, TARGETS))
-    given = given_states(
+    given = states_of(
         head,
         states,
         ids=ids,
@@ -93,7 +94,8 @@ def open_folder(folder: str) -> GivenStates:
     source = about.get("source", {"corpus": about.get("text"), "split": None})
     given.description = {**given.description, **source, "path": folder, "kind": "states"}
     if "bound" in about:
-        given.recorded_bound = RankBound(**about["bound"])
+        assert isinstance(given.model, GivenStates)
+        given.model.recorded_bound = RankBound(**about["bound"])
     return given
 
 

@@ -19,7 +19,7 @@ from ..core.files import DAMAGE, open_file
 from ..corpora.batches import IGNORED
 from ..errors import Parameter, SourceError, first_line
 from ..language_models.llama_cpp import MOST_TOKENS
-from ..language_models.text import Text
+from ..language_models.text import Names, Text
 from ..spectrum import EPS
 from .answers import LEAST, Answer, Context, lowest, read_answers
 from .partial import FLOAT32, Part, PartialSource
@@ -172,7 +172,7 @@ class TopK(PartialSource):
         """
         path, whole = self.description["path"], copy.copy(self)
         if not self.has_ids:
-            whole._number(ids_of(self._names, text, vocab) if text else {})
+            whole._number(ids_of(self._names, text.tokenizer, vocab) if text and text.tokenizer else {})
         if not whole._values.size:
             raise SourceError(
                 f"{path} names tokens by their text, and a model's columns are ids: compare with a model that has its "
@@ -246,7 +246,7 @@ def decimal_step(values: NDArray[np.floating]) -> float:
     return float(10.0 ** -next(rounded, np.inf))
 
 
-def ids_of(names: Iterable[int | str], text: Text, vocab: int) -> dict[str, int]:
+def ids_of(names: Iterable[int | str], tokenizer: Names, vocab: int) -> dict[str, int]:
     """Return the ids of tokens by their text, for texts that a single token of a vocabulary has.
 
     Some servers leave out the space that a token begins with: if no name begins with one, either may be meant.
@@ -254,7 +254,7 @@ def ids_of(names: Iterable[int | str], text: Text, vocab: int) -> dict[str, int]
     ids = [*range(vocab)]
     with_spaces = any(str(name).startswith(" ") for name in names)
     found: dict[str, set[int]] = {}
-    for spelled in (text.spelled(ids), *([] if with_spaces else [text.tokens(ids)])):
+    for spelled in (tokenizer.spelled(ids), *([] if with_spaces else [tokenizer.names(ids)])):
         for token, name in zip(ids, spelled, strict=True):
             found.setdefault(name, set()).add(token)
     return {name: tokens.pop() for name, tokens in found.items() if len(tokens) == 1}

@@ -92,8 +92,9 @@ def training_cost(config: RunConfig, *, device: str = "auto", progress: Progress
             times = loop.timed_steps(STEPS, SECONDS, bar)
         started = time.perf_counter()
         text = text_of(model, corpus, "valid")
-        mean_nll(model, text.first(VALIDATED))
-        validation = (time.perf_counter() - started) * (len(text.starts) - 1) / min(VALIDATED, len(text.starts) - 1)
+        part = text.first(int(text.edges[: VALIDATED + 1][-1]))
+        mean_nll(model, part)
+        validation = (time.perf_counter() - started) * (len(text.edges) - 1) / (len(part.edges) - 1)
     settings = config.training
     steps, a_step = round(loop.steps / settings.epochs), sorted(times)[len(times) // 2]
     an_epoch = steps * a_step + settings.validations * validation

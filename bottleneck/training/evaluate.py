@@ -16,7 +16,7 @@ from ..core.progress import SILENT, Progress, reporting
 from ..corpora import Corpus
 from ..errors import Function, Sentence, TrainingError
 from ..language_models.model import LanguageModel
-from ..language_models.reading import Reading, Stream, read
+from ..language_models.reading import Reading, read, stream
 from ..results.base import Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 
@@ -117,7 +117,7 @@ def evaluate(
 
 
 def _reading(text: Reading | NDArray[np.int64]) -> Reading:
-    reading = text if isinstance(text, Reading) else Stream(text, length=SEGMENT)
+    reading = text if isinstance(text, Reading) else stream(text, length=SEGMENT)
     check_scorable(reading.ids)
     return reading
 
@@ -132,7 +132,7 @@ def mean_nll(model: LanguageModel, text: Reading | NDArray[np.int64], *, progres
     rows = len(reading.places)
     total, state = 0.0, None
     with evaluating(model), full_precision(), progress.bar("evaluating", rows, "tokens") as bar:
-        for number in range(len(reading.starts) - 1):
+        for number in range(len(reading.edges) - 1):
             batch = reading.batch(number).to(device)
             hidden, state = model.hidden(batch.inputs, state, contexts=batch.contexts)
             losses = model.head.nll(hidden, batch.targets, reduction="none", ignore_index=batch.ignore_index)

@@ -79,7 +79,7 @@ def accumulate(objective: nn.Module, batch: Batch, state: State, *, columns: int
         if isinstance(objective, nn.parallel.DistributedDataParallel):
             objective.require_backward_grad_sync = start == starts[-1]
         before = tuple(tensor[:, columns_of_part].contiguous() for tensor in state)
-        loss, part_nll, new = objective(part.inputs, part.targets, before, *part[2:])
+        loss, part_nll, new = objective(part.inputs, part.targets, before, part.contexts)
         share = part.scored / scored
         (loss * share).backward()
         nll = nll + part_nll * share

@@ -115,7 +115,7 @@ class Text(NamedTuple):
 
 
 def _text(data: str, vocab: int) -> Text:
-    train, test = (read_text(data, split, dataset=None).text for split in ("train", "test"))
+    train, test = (read_text(data, split, dataset=None).decoded() for split in ("train", "test"))
     tokenizer, lines = ByteLevelBPETokenizer(), train.splitlines(keepends=True)
     tokenizer.train_from_iterator(lines, vocab_size=vocab, min_frequency=0, show_progress=False)
     scored = test.encode()[:TEST_BYTES].decode(errors="ignore")

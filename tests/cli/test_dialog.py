@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from softmax_bottleneck import corpora
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.figures import find, read
-from softmax_bottleneck.language_models import RunOnText
+from softmax_bottleneck.language_models import open_run
 from softmax_bottleneck.language_models.reading import Pairs
 from softmax_bottleneck.training import PRESETS
 
@@ -101,13 +101,13 @@ def test_a_comparison_shows_the_line_and_those_before_it(bottleneck: Bottleneck)
 
 def test_rows_asked_for_in_any_way_have_the_same_bits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(folder / "cache"))
-    source = RunOnText(folder / "mos", split="train")
+    source = open_run(folder / "mos", split="train")
     (whole,) = source.hidden([range(source.contexts)])
     half, end = source.contexts // 2, source.contexts
     places = [range(half, end - 5), range(end - 3, end - 2), range(0, 3), range(2, end)]
     for rows, hidden in zip(places, source.hidden(places), strict=True):
         assert np.array_equal(hidden.detach().numpy(), whole[rows.start : rows.stop].detach().numpy())
-    first = RunOnText(folder / "mos", split="train").first(40)
+    first = open_run(folder / "mos", split="train").first(40)
     assert np.array_equal(first.targets, source.targets[:40])
 
 

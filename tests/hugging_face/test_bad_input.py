@@ -351,7 +351,7 @@ def test_a_corpuss_lines_and_characters(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for split in ("train", "valid", "test"):
             (tmp_path / name / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        assert read_text(str(tmp_path / name), "test", dataset=None).text == expected
+        assert read_text(str(tmp_path / name), "test", dataset=None).decoded() == expected
 
 
 def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face import pretrained
-from softmax_bottleneck.hugging_face.gguf import gguf_model, read_header
+from softmax_bottleneck.hugging_face.gguf import read_header
+from softmax_bottleneck.hugging_face.model import gguf_model
 
 d, M = 32, 72
 Q8, F32 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.F32
@@ -112,7 +113,7 @@ def test_quantized_models_are_told_apart(model: Path, tmp_path: Path) -> None:
 def test_a_folder_of_one_file_reads_a_text_with_its_tokenizer(model: Path) -> None:
     source = sb.open(model.parent, data="ab cd\nab 01 " * 20, context_length=16)
     assert source.text.ids[:4].tolist() == [64, 62, 2, 3]
-    assert source.text.join([0, 1, 62, 64, 63]) == "ab ab\n"
+    assert source.text.tokenizer.join([0, 1, 62, 64, 63]) == "ab ab\n"
 
 
 def test_without_a_tokenizer_ids_are_read(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_an_output_layer_of_its_own_is_not_tied(tmp_path: Path) -> None:
     """Transformers ties that of every Falcon."""
     output = np.zeros((3 * M, d), np.float32)  # as large as the body
     file = write(tmp_path / "a.gguf", architecture="falcon", own=lambda to: to.add_tensor("output.weight", output))
-    assert not gguf_model(file, read_header(file), dtype="float32", device="cpu").tied
+    assert not gguf_model(file).tied
 
 
 HUGE = struct.pack("<Q", 1 << 60)

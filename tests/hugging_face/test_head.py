@@ -54,7 +54,7 @@ def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
     weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(body)
     exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
     np.testing.assert_allclose(log_probs_of(source)[:50], exact, atol=2e-5)
-    assert source.checked_head.difference > 1e-4  # the model's own logits are rounded
+    assert source.model.checked.difference > 1e-4  # the model's own logits are rounded
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,8 @@ def test_final_norms(dtype: str, save: Save, open_model: Open) -> None:
     wide = {"hidden_size": 1024, "num_attention_heads": 2, "num_key_value_heads": 2}
     for name, own, is_layer_norm in (("Nemotron", {}, True), ("Olmo", wide, True), ("Llama", wide, False)):
         source = open_model(save(Architecture(name, {**GROUPED, **own}), spread=0.1), dtype=dtype, contexts=20)
-        assert (source.checked_head.norm is not None) == is_layer_norm
+        _ = source.full_head
+        assert (source.model.checked.norm is not None) == is_layer_norm
 
 
 @pytest.mark.parametrize(("masked", "mask"), [([4], -torch.inf), ([0, 7], -1e9)])

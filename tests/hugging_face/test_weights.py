@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.hugging_face.loading import HuggingFaceModel, output_layer, quiet
+from softmax_bottleneck.hugging_face.loading import output_layer, quiet
+from softmax_bottleneck.hugging_face.model import HuggingFaceModel
 from softmax_bottleneck.sources import output_weights
 
 from .conftest import ARCHITECTURES, TOKENS, Save, change_weights, d
@@ -89,5 +90,5 @@ def test_a_gguf_file(tmp_path: Path) -> None:
     assert np.array_equal(layer.weight.numpy(), exact["token_embd.weight"])
     assert (layer.stored, layer.tied, len(layer.weight)) == ("Q8_0", True, GGUF_ROWS)
     assert layer.source["quantization"] == "W in Q8_0, body in Q8_0, F32"
-    assert layer.names is not None
-    assert layer.names([0, 64]) == ["a", "ab"]
+    assert layer.tokenizer is not None
+    assert layer.tokenizer.names([0, 64]) == ["a", "ab"]

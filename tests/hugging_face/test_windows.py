@@ -21,17 +21,19 @@ from tokenizers.trainers import BpeTrainer
 
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face import tokenizer as tokens
-from softmax_bottleneck.hugging_face import windows as states
 from softmax_bottleneck.hugging_face.loading import quiet
-from softmax_bottleneck.hugging_face.windows import HiddenStates, Windows
+from softmax_bottleneck.language_models import reading as states
+from softmax_bottleneck.language_models.reading import Batch, Reading, States
 from softmax_bottleneck.sources import open_source
 
 from .conftest import Open, Save
 
 
-def encode(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def encode(batch: Batch) -> torch.Tensor:
     """Stand in for a body: the running sum of ids, and how many there were."""
-    return torch.stack([(ids * mask).cumsum(1), mask.cumsum(1)], 2).double()
+    assert batch.lengths is not None
+    mask = (torch.arange(len(batch.inputs))[:, None] < batch.lengths).long()
+    return torch.stack([(batch.inputs * mask).cumsum(0), mask.cumsum(0)], 2).double()
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40), st.integers(1, 4), st.booleans())
@@ -39,20 +41,21 @@ def test_each_token_is_predicted_once_from_its_window(
     length: int, stride: int, more: int, contexts: int, batch_size: int, in_memory: bool
 ) -> None:
     """Row r predicts token ``least + r`` from all tokens of its window before it, in any order of rows."""
-    ids, stride = torch.arange(length + more) ** 2, min(stride, length)
+    ids, stride = np.arange(length + more) ** 2, min(stride, length)
     least = length - stride + 1
-    windows = Windows(torch.arange(0, len(ids) - least, stride), torch.arange(least, len(ids)), least).first(contexts)
+    places, starts = np.arange(least, len(ids)), np.arange(0, len(ids) - least, stride)
+    windows = Reading(ids, places, starts, least=least, at_once=batch_size).first(contexts)
     contexts = min(contexts, len(ids) - least)
     read: list[int] = []
 
-    def counted(batch: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        read.append(len(batch))
-        assert batch.shape[1] <= length
-        return encode(batch, mask)
+    def counted(batch: Batch, state: None) -> tuple[torch.Tensor, None]:
+        read.append(batch.inputs.shape[1])
+        assert len(batch.inputs) <= length
+        return encode(batch), None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "LARGEST_IN_MEMORY", 1 << 30 if in_memory else 0)
-        hidden = HiddenStates(counted, ids, windows, size=2, dtype=torch.float64, batch_size=batch_size)
+        hidden = States(counted, windows, size=2, dtype=torch.float64)
     expected = []
     for row in range(contexts):
         context = ids[row // stride * stride : least + row]

@@ -11,7 +11,7 @@ import torch
 from softmax_bottleneck import corpora
 from softmax_bottleneck.corpora import Corpus, Vocabulary
 from softmax_bottleneck.errors import CorpusError
-from softmax_bottleneck.language_models.reading import PADDING, Batch, Pairs, Stream
+from softmax_bottleneck.language_models.reading import PADDING, Batch, Pairs, stream
 
 VOCABULARY = Vocabulary(("<eos>", "<unk>", "<a>", "<b>", *(f"w{number}" for number in range(10))))
 Pair = tuple[list[list[str]], list[str]]
@@ -58,13 +58,13 @@ def test_every_line_but_the_first_answers_those_before_it(lines: int) -> None:
     pairs = Pairs(corpus, "test", lines=lines, at_once=2)
     expected = _expected(text, lines)
     assert len(pairs) == len(expected) == 6
-    found = [pair for number in range(len(pairs.starts) - 1) for pair in _strings(pairs.batch(number), VOCABULARY)]
+    found = [pair for number in range(len(pairs.edges) - 1) for pair in _strings(pairs.batch(number), VOCABULARY)]
     assert found == expected
     # The rows are the predicted tokens, pair after pair, in the order of the text.
     rows = [token for _, line in expected for token in line[1:]]
     assert VOCABULARY.decode(pairs.targets) == rows
     assert (np.diff(pairs.places) > 0).all()
-    for number, (first, stop) in enumerate(zip(pairs.starts, pairs.starts[1:], strict=False)):
+    for number, (first, stop) in enumerate(zip(pairs.edges, pairs.edges[1:], strict=False)):
         batch = pairs.batch(number)
         assert batch.targets.T[batch.targets.T != PADDING].tolist() == pairs.targets[first:stop].tolist()
         assert batch.scored == stop - first
@@ -83,13 +83,13 @@ def test_pairs_in_any_order_are_those_of_the_text(talk_folder: Path) -> None:
 
 def test_a_stream_predicts_every_token_but_the_first() -> None:
     ids = np.arange(10)
-    stream = Stream(ids, length=4)
-    assert stream.targets.tolist() == list(range(1, 10))
-    batches = [stream.batch(number) for number in range(len(stream.starts) - 1)]
+    text = stream(ids, length=4)
+    assert text.targets.tolist() == list(range(1, 10))
+    batches = [text.batch(number) for number in range(len(text.edges) - 1)]
     assert [len(batch.inputs) for batch in batches] == [4, 4, 1]
     assert torch.cat([batch.inputs for batch in batches]).ravel().tolist() == list(range(9))
     assert torch.cat([batch.targets for batch in batches]).ravel().tolist() == list(range(1, 10))
-    assert sum(batch.scored for batch in batches) == stream.starts[-1] == 9
+    assert sum(batch.scored for batch in batches) == text.edges[-1] == 9
 
 
 @pytest.mark.parametrize("text", ["<a> w1 /", "<a> w1 / / <b> w2 / /", "<a> w1 / <b> <unk> <unk> /", "<a> w1 / <b> /"])

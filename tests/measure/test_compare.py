@@ -58,19 +58,25 @@ def test_the_largest_margins_each_way(
     ("place", "length", "sentence"), [(0, 9, "abc."), (4, 9, "efg."), (7, 9, "efg."), (8, 9, "hij"), (5, 1, "efg")]
 )
 def test_the_sentence_around_a_token(place: int, length: int, sentence: str) -> None:
-    text = Letters(np.frombuffer(b"abc.efg.hij", np.uint8).astype(np.int64), np.arange(11))
+    ids, starts = np.frombuffer(b"abc.efg.hij", np.uint8).astype(np.int64), np.zeros(1, np.int64)
+    text = Text(ids=ids, starts=starts, scored=np.arange(11), tokenizer=Letters())
     assert text.sentence(place, length) == sentence
     assert text.before(place, length) == "abc.efg.hij"[max(0, place - length) : place]
 
 
-class Letters(Text):
+class Letters:
     """A letter a token, a line a sentence."""
 
-    def tokens(self, ids: list[int]) -> list[str]:
+    def __len__(self) -> int:
+        return 256
+
+    def names(self, ids: list[int]) -> list[str]:
         return [chr(token) for token in ids]
 
+    spelled = names
+
     def join(self, ids: list[int]) -> str:
-        return "".join(self.tokens(ids))
+        return "".join(self.names(ids))
 
     def ends_line(self, token: int) -> bool:
         return token == ord(".")

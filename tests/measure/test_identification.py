@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, LlamaC
 from softmax_bottleneck import heads, identify
 from softmax_bottleneck.errors import SourceError
 from softmax_bottleneck.hugging_face.final_norm import final_ellipse
-from softmax_bottleneck.hugging_face.loading import loaded_model
+from softmax_bottleneck.hugging_face.model import loaded_model
 from softmax_bottleneck.measure.identification import EDITED, LAYER, NOT, SAME, STATES, UNKNOWN, Identification
 
 M, D = 300, 8

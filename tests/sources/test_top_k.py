@@ -197,10 +197,13 @@ def spelling(token: int) -> bytes:
 
 
 @final
-class Spelled(Text):
-    """The text of a model that knows its tokens."""
+class Spelled:
+    """What knows a model's tokens."""
 
-    def tokens(self, ids: list[int]) -> list[str]:
+    def __len__(self) -> int:
+        return M
+
+    def names(self, ids: list[int]) -> list[str]:
         return ["\ufffd" if each == SPLIT else word(each) for each in ids]
 
     def spelled(self, ids: list[int]) -> list[str]:
@@ -223,7 +226,8 @@ def test_every_form_shows_the_same(form: str, tmp_path: Path) -> None:
     P, Q, targets = models()
     source = open_source(write(tmp_path / "answers.jsonl", FORMS[form](P, targets)))
     assert isinstance(source, TopK)
-    source = source.of_vocabulary(M, Spelled(np.zeros(1, np.int64), np.zeros(1, np.int64)))
+    text = Text(ids=np.zeros(1, np.int64), starts=np.zeros(1, np.int64), tokenizer=Spelled())
+    source = source.of_vocabulary(M, text)
     (part,) = source.parts()
     assert source.targets is not None
     assert source.targets.tolist() == targets
@@ -428,9 +432,10 @@ def test_a_model_reads_the_tokens_of_answers(form: str, tmp_path: Path) -> None:
     targets = [*PROMPT[1:], 71, 5, 9, 30]
     P = model_log_probs([0, *targets])[:-1]
     if form == "chat":
-        tokenizer = open_source(MODEL, data=[0, *targets]).text
-        assert tokenizer is not None
-        spelled = tokenizer.spelled([*range(151)])
+        text = open_source(MODEL, data=[0, *targets]).text
+        assert text is not None
+        assert text.tokenizer is not None
+        spelled = text.tokenizer.spelled([*range(151)])
 
         def token(row: Matrix, each: int) -> Any:
             return {"token": spelled[each], "bytes": [*spelled[each].encode()], "logprob": row[each]}
