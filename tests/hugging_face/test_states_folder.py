@@ -53,7 +53,7 @@ def test_states_keep_the_type_of_the_model(save: Any, open_model: Any, tmp_path:
     folder = dump(model, tmp_path / "s", states=True)
     found = sb.open(folder)
     assert json.loads((folder / "states.json").read_text())["dtype"] == "bfloat16"
-    assert found._states.dtype == torch.bfloat16
+    assert found.model.hidden.dtype == torch.bfloat16
     np.testing.assert_array_equal(next(found.blocks()).log_probs, next(model.blocks()).log_probs)
 
 
