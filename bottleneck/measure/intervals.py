@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,8 @@ from .divergences import LLAMA_CPP_LEAST, Distributions, Matrix, Values, agreeme
 
 STEPS, CLOSE = 100, 1e-13
 """Most steps that find the distribution nearest to Q, and by how much the sum of its probabilities may miss 1."""
+PIVOTS = 512
+"""Number of slopes between which the one in question is found."""
 LARGEST = {"kl": math.inf, "jsd": math.log(2), "tv": 1.0}
 """The most that each divergence can be."""
 
@@ -20,8 +21,8 @@ Box = tuple[Matrix, Matrix]
 """Distributions whose probabilities lie between two numbers each, (n, M); from 0 for an unseen token."""
 
 
-def nearest(box: Box, q: Matrix) -> Matrix:
-    r"""Return the distribution p in a box that has the least f-divergence from q, for every convex f.
+def nearest(box: Box, q: Matrix) -> tuple[Matrix, Matrix]:
+    r"""Return the distribution p in a box that has the least f-divergence from q, for every convex f, and its ratio.
 
     For :math:`\sum_i q_i f(p_i / q_i)` and the constraint :math:`\sum p_i = 1` the multiplier gives every free token
     the same ratio: p is q times a number, clipped to the box. Newton's steps find the number, and bisection where they
@@ -29,43 +30,69 @@ def nearest(box: Box, q: Matrix) -> Matrix:
     """
     n = len(q)
     low, high, ratio = np.full((n, 1), 0.0), np.full((n, 1), np.inf), np.ones((n, 1))
+    scaled, p = np.empty_like(q), np.empty_like(q)
     for _ in range(STEPS):
-        scaled = ratio * q
-        p = np.clip(scaled, *box)
+        np.multiply(ratio, q, out=scaled)
+        np.minimum(np.maximum(scaled, box[0], out=p), box[1], out=p)
         excess = p.sum(1, keepdims=True) - 1
         if (np.abs(excess) <= CLOSE).all():
             break
         low, high = np.where(excess < 0, ratio, low), np.where(excess > 0, ratio, high)
-        free = np.where((scaled > box[0]) & (scaled < box[1]), q, 0.0).sum(1, keepdims=True)
+        free = _sum(q, p == scaled)[:, None]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = ratio - excess / free
             between = np.where(np.isinf(high), 2 * ratio, np.where(low > 0, np.sqrt(low * high), high / 1024))
         step = np.where((newton > low) & (newton < high), newton, between)
         ratio = np.where(np.abs(excess) <= CLOSE, ratio, step)
-    return p
+    return p, ratio
 
 
-def most(term: Callable[[Matrix], Matrix], box: Box) -> Values:
+def most(ends: tuple[Matrix, Matrix], box: Box) -> Values:
     r"""Return an upper bound of :math:`\sum_i h_i(p_i)`, h convex, over the distributions p in a box, (n,).
 
-    Each h is below its chord between the ends of its interval, and the sum of the chords is largest where the tokens of
-    the steepest ones have their largest probability until nothing is left: one token lies between its ends, and the
-    bound exceeds the maximum by no more than that token's distance from its chord.
+    Each h is below its chord between the ends of its interval, where it has the values ``ends``, and the sum of the
+    chords is largest where the tokens of the steepest ones have their largest probability until nothing is left: one
+    token lies between its ends, and the bound exceeds the maximum by no more than that token's distance from its chord.
     """
-    ends = term(box[0]), term(box[1])
     width, least = box[1] - box[0], ends[0].sum(1)
     with np.errstate(invalid="ignore"):  # ∞ − ∞
         gain = ends[1] - ends[0]
         slope = np.divide(gain, width, out=np.zeros_like(gain), where=width > 0)
-        order = np.argsort(-slope, axis=1)
-        filled = np.cumsum(np.take_along_axis(width, order, 1), 1)
-        total = 1 - box[0].sum(1, keepdims=True)
-        last = np.take_along_axis(order, np.minimum((filled < total).sum(1, keepdims=True), width.shape[1] - 1), 1)
-        ratio = np.take_along_axis(slope, last, 1)
-        is_full = slope > ratio
-        rest = np.clip(total - np.where(is_full, width, 0.0).sum(1, keepdims=True), 0.0, None)
-        partly = np.where(rest > 0, rest * ratio, 0.0)[:, 0]
-        return np.where(np.isinf(least), least, least + np.where(is_full, gain, 0.0).sum(1) + partly)
+        total = 1 - box[0].sum(1)
+        ratio = np.array([_last(*row) for row in zip(slope, width, total, strict=True)])
+        is_full = slope > ratio[:, None]
+        rest = np.maximum(total - _sum(width, is_full), 0.0)
+        partly = np.where(rest > 0, rest * ratio, 0.0)
+        return np.where(np.isinf(least), least, least + _sum(gain, is_full) + partly)
+
+
+def _last(slope: Values, width: Values, total: float) -> float:
+    """Return the slope at which the widths of the steeper tokens reach ``total``: by bisection, then by sorting."""
+    pivots = np.sort(slope[:: 1 + len(slope) // PIVOTS])
+    first, last, before = 0, len(pivots) - 1, 0.0
+    if not np.isfinite(pivots).all() or (width * (slope > pivots[0])).sum() < total:
+        return _steepest(slope, width, total)
+    while last - first > 1:  # the widths above pivots[first] reach the total
+        middle = (first + last) // 2
+        mass = float((width * (slope > pivots[middle])).sum())
+        if mass >= total:
+            first = middle
+        else:
+            last, before = middle, mass
+    near = np.flatnonzero((slope > pivots[first]) & (slope <= pivots[last]))
+    return _steepest(slope[near], width[near], total - before) if before else _steepest(slope, width, total)
+
+
+def _steepest(slope: Values, width: Values, total: float) -> float:
+    order = np.argsort(-slope)
+    return float(slope[order[min(int((np.cumsum(width[order]) < total).sum()), len(order) - 1)]])
+
+
+def _sum(values: Matrix, mask: NDArray[np.bool_]) -> Values:
+    """Return the sums of the rows' numbers in a mask; a product with it is faster than NumPy's ``where``."""
+    with np.errstate(invalid="ignore"):  # ∞ · 0
+        total = np.asarray((values * mask).sum(1))
+    return total if np.isfinite(total).all() else np.sum(values, 1, where=mask)
 
 
 def interval_divergences(
@@ -83,41 +110,54 @@ def interval_divergences(
         targets: (n,), the tokens that follow, if they are known.
         is_llama_cpp: whether to return KL as llama.cpp defines it, on the grid's own numbers.
     """
-    (low, high), q = part.box(), Q.p
-    box = low, high
+    box, q, p = part.box(), Q.p, part.probabilities()
+    low, high = box
+    is_whole = not np.isneginf(Q.log_p).any()
+    of_q = q * Q.log_p if is_whole else np.where(q > 0, q * Q.log_p, 0.0)
 
-    def relative(p: Matrix, log_r: Matrix) -> Matrix:  # NumPy's logarithm is six times as fast as SciPy's rel_entr
-        return np.where(p > 0, p * (np.log(np.where(p > 0, p, 1.0)) - log_r), 0.0)
+    def terms(p: Matrix, log_p: Matrix) -> dict[str, Matrix]:
+        """Return the terms of each divergence of p from q."""
+        of_p, to_q, m = p * log_p, p * Q.log_p, (p + q) / 2
+        if not is_whole:
+            of_p[p == 0] = to_q[p == 0] = 0.0
+        kl = of_p - to_q
+        of_p += of_q
+        of_p /= 2
+        of_p -= m * np.log(m, where=m > 0, out=np.zeros_like(m))
+        np.abs(np.subtract(p, q, out=m), out=m)
+        return {"kl": kl, "jsd": of_p, "tv": np.divide(m, 2, out=m)}
 
-    def halves(p: Matrix) -> Matrix:
-        log_m = np.log((p + q) / 2)
-        return (relative(p, log_m) + np.where(q > 0, q * (Q.log_p - log_m), 0.0)) / 2
-
-    terms: dict[str, Callable[[Matrix], Matrix]] = {
-        "kl": lambda p: relative(p, Q.log_p),
-        "jsd": halves,
-        "tv": lambda p: np.abs(p - q) / 2,
-    }
-    near = nearest(box, q)
     e = (q * Q.error).sum(1)
     farthest = np.maximum(high - q, q - low)
     of_model = {"kl": (farthest * Q.error).sum(1) + (q * Q.error**2).sum(1), "tv": e}
     of_model["jsd"] = of_model["kl"] + e
+    error = part.error + part.shift
+    log_low, log_high = part.log_probs - error, part.log_probs + error
     with np.errstate(invalid="ignore", divide="ignore"):
+        near, ratio = nearest(box, q)
+        log_near = np.minimum(np.log(ratio) + Q.log_p, log_high)
+        np.maximum(log_near, log_low, out=log_near, where=part.seen)
+        least = terms(near, log_near)
+        ends = terms(low, log_low), terms(high, log_high)
         found = {
-            name: _between(term(near).sum(1), most(term, box), of_model[name], least=0.0, largest=LARGEST[name])
-            for name, term in terms.items()
+            name: _between(
+                least[name].sum(1),
+                most((ends[0][name], ends[1][name]), box),
+                of_model[name],
+                least=0.0,
+                largest=largest,
+            )
+            for name, largest in LARGEST.items()
         }
-    p = np.exp(part.log_probs) * part.seen
+    p = p * part.seen
     unseen, count = np.maximum(1 - p.sum(1), 0.0), np.maximum((~part.seen).sum(1), 1)
     spread = np.where(unseen > 0, unseen * np.log(np.where(unseen > 0, unseen, 1.0) / count), 0.0)
     found["entropy"] = -np.sum(p * part.log_probs, 1) - spread, np.zeros(len(p))  # of an even spread
     found["coverage"] = _between(low.sum(1), (high * part.seen).sum(1), largest=1.0)
     if is_llama_cpp:
         over = part.log_probs > LLAMA_CPP_LEAST
-        p = np.where(over, np.exp(part.log_probs), 0.0)
-        d = np.where(over, part.log_probs - Q.log_p, 0.0)
-        found["kl_llama_cpp"] = (p * d).sum(1), of_model["kl"]
+        kl = part.probabilities() * (part.log_probs - Q.log_p)
+        found["kl_llama_cpp"] = _sum(kl, over), of_model["kl"]
     errors = np.broadcast_to(part.error, p.shape)
     for name, (share, is_open) in agreement(Distributions(part.log_probs, p, errors), Q).items():
         found[name] = _between(share, share, is_open, least=0.0, largest=1.0)

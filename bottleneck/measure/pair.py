@@ -72,21 +72,21 @@ class Pair:
     def add(self, first: Block | Part, second: Block) -> None:
         """Take the same rows of both sources."""
         at_once = max(1, CACHED // self._vocab)
+        self._cut += [np.exp(each.log_probs[:, self._vocab :], dtype=np.float64).sum() for each in (first, second)]
         for place in range(0, len(second.log_probs), at_once):
-            some, start = slice(place, place + at_once), second.start + place
-            parts = [block.log_probs[some] for block in (first, second)]
-            self._cut += [np.exp(part[:, self._vocab :], dtype=np.float64).sum() for part in parts]
-            entries = [part[:, : self._vocab] for part in parts]
-            if self._temperature != 1:
-                entries = [part / self._temperature for part in entries]
-            targets = None if self._targets is None else self._targets[start : start + len(entries[1])]
-            if isinstance(first, Part):
-                part = Part(start, entries[0], first.seen[some], first.error[some], first.shift)
-                found = self._add_part(part, entries[1], targets)
-            else:
-                found = self._add_whole(start, entries, targets)
-            for name, values in found.items():
+            for name, values in self._add(first, second, slice(place, place + at_once)).items():
                 self._found[name].append(values)
+
+    def _add(self, first: Block | Part, second: Block, some: slice) -> dict[str, Values]:
+        start, entries = second.start + some.start, [each.log_probs[some, : self._vocab] for each in (first, second)]
+        if self._temperature != 1:
+            entries = [each / self._temperature for each in entries]
+        targets = None if self._targets is None else self._targets[start : start + len(entries[1])]
+        if not isinstance(first, Part):
+            return self._add_whole(start, entries, targets)
+        p = None if first.exponentials is None else first.exponentials[some]
+        part = Part(start, entries[0], first.seen[some], first.error[some], first.shift, p)
+        return self._add_part(part, entries[1], targets)
 
     def _add_part(self, part: Part, entries: Matrix, targets: Ids | None) -> dict[str, Values]:
         is_llama_cpp = isinstance(self._sources[0], KldSource)

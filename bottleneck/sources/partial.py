@@ -35,6 +35,12 @@ class Part(NamedTuple):
     """(n, 1) or (n, M), the most by which a number may be off."""
     shift: float = 0.0
     """The most by which all numbers of a row may be off together, beside that."""
+    exponentials: Matrix | None = None
+    """(n, M), exp of ``log_probs`` where it was computed already."""
+
+    def probabilities(self) -> Matrix:
+        """Return exp of ``log_probs``, (n, M)."""
+        return np.exp(self.log_probs) if self.exponentials is None else self.exponentials
 
     def box(self) -> tuple[Matrix, Matrix]:
         """Return the least and the largest probability that each entry may have, (n, M).
@@ -42,11 +48,11 @@ class Part(NamedTuple):
         Raises:
             MatrixError: for a row that no distribution fits.
         """
-        error = self.error + self.shift
-        with np.errstate(over="ignore"):
-            box = np.where(self.seen, np.exp(self.log_probs - error), 0.0), np.exp(self.log_probs + error)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a damaged row
+            p, factor = self.probabilities(), np.exp(self.error + self.shift)
+            box = np.divide(p, factor, out=np.zeros_like(p), where=self.seen), p * factor
         least, largest = (each.sum(1) for each in box)
-        if (wrong := (least > 1) | (largest < 1)).any():
+        if (wrong := ~((least <= 1) & (largest >= 1))).any():  # or NaN
             row = int(wrong.argmax())
             raise MatrixError(
                 f"the probabilities of row {self.start + row} sum to {least[row]:.6g} at least and {largest[row]:.6g} "
@@ -133,6 +139,9 @@ class KldSource(PartialSource):
                 )
             reaches_floor = 65535 * scale >= SPAN * (1 - FLOAT32)
             error = scale / 2 + FLOAT32 * (65535 * scale + np.abs(least))
-            part = Part(rows.start, scale * q + least, (q > 0) | ~reaches_floor, error)
+            log_probs = np.multiply(q, scale, dtype=np.float64)
+            log_probs += least
+            with np.errstate(over="ignore"):
+                part = Part(rows.start, log_probs, (q > 0) | ~reaches_floor, error, 0.0, np.exp(log_probs))
             part.box()  # a damaged row sums to something else than 1
             yield part
