@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -105,11 +106,7 @@ def check_head(model: Loadable, ids: Tensor, dtype: torch.dtype) -> CheckedHead:
     batch = ids.repeat(1 + len(cuts), 1)
     for row, cut in enumerate(cuts, 1):  # the last token, or the second half, is another
         batch[row, cut:] = (ids[cut:] + 1) % model.input_size
-    norm: list[Any] = [None, None, None]  # the last one that runs: its name, itself and its output
-    with ExitStack() as stack:
-        for name, part in body.named_modules():
-            if "norm" in type(part).__name__.lower():
-                stack.enter_context(part.register_forward_hook(partial(note_output, norm, name)))
+    with last_norm(body) as norm:
         if isinstance(layer, nn.Linear):
             outputs = sample(body, batch)
             hidden = outputs.hidden
@@ -132,9 +129,19 @@ def check_head(model: Loadable, ids: Tensor, dtype: torch.dtype) -> CheckedHead:
     )
 
 
-def note_output(noted: list[Any], name: str, part: nn.Module, _: Any, output: Any) -> None:
-    """Keep the name, the module and the output of a module that ran, as a forward hook."""
-    noted[:] = name, part, output
+@contextmanager
+def last_norm(body: nn.Module) -> Iterator[list[Any]]:
+    """Yield a list that holds the name, the module and the output of the last norm that has run."""
+    norm: list[Any] = [None, None, None]
+
+    def note(name: str, part: nn.Module, _: Any, output: Any) -> None:
+        norm[:] = name, part, output
+
+    with ExitStack() as stack:
+        for name, part in body.named_modules():
+            if "norm" in type(part).__name__.lower():
+                stack.enter_context(part.register_forward_hook(partial(note, name)))
+        yield norm
 
 
 def sample(module: Any, batch: Tensor, **more: Tensor) -> Sample:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..core.full_precision import alone
-from .checks import note_output, sample, softmax_of
+from .checks import last_norm, sample, softmax_of
 from .loading import Loadable, final_hidden, output_layer
 
 PROBE = 2.0**10
@@ -46,15 +43,11 @@ def final_ellipse(model: Loadable) -> Ellipse | None:
     γ and β are what the norm makes of ± 2¹⁰ in turn, which every norm maps to ± γ + β, whatever its parameters mean.
     """
     body = model.body
-    last: list[Any] = [None, None, None]  # the last norm that runs: its name, itself and its output
     ids = torch.arange(TEXTS * LENGTH).reshape(TEXTS, LENGTH) % model.input_size
-    with ExitStack() as stack, torch.no_grad():
-        for name, part in body.named_modules():
-            if "norm" in type(part).__name__.lower():
-                stack.enter_context(part.register_forward_hook(partial(note_output, last, name)))
+    with last_norm(body) as last, torch.no_grad():
         hidden = final_hidden(body, ids)
-    norm, d = last[1], hidden.shape[-1]
-    if norm is None or d % 2 or not torch.equal(last[2], hidden):
+    (_, norm, output), d = last, hidden.shape[-1]
+    if norm is None or d % 2 or not torch.equal(output, hidden):
         return None
     signs = torch.tensor([1.0, -1.0], device=hidden.device, dtype=hidden.dtype).repeat(d // 2)
     with torch.no_grad():

@@ -171,14 +171,19 @@ def _check_types(kind: Any, path: Path, config: Any, files: list[Path]) -> None:
             )
     others = {each.name: each.dtype for each in folder.stored_tensors(files) if each.dtype not in FLOATING}
     with torch.device("meta"):
-        parameters = ["." + name for name, _ in kind(config).named_parameters()] if others else []
+        parameters = [name for name, _ in kind(config).named_parameters()] if others else []
     for name, dtype in sorted(others.items()):
-        # The file's names may lack the prefix of the model's; and older files hold masks, which are not parameters.
-        if name.endswith(".weight") or any(parameter.endswith("." + name) for parameter in parameters):
+        # Older files hold masks, which are not parameters.
+        if name.endswith(".weight") or any(is_same_name(name, parameter) for parameter in parameters):
             raise SourceError(
                 f"the weights of {path} hold {name} as {dtype}, which needs a scale to be a weight, and its "
                 f"config.json names no quantization that transformers knows: {floats}"
             )
+
+
+def is_same_name(one: str, other: str) -> bool:
+    """Return whether two names of modules or parameters differ at most by a prefix, as a file's and a model's may."""
+    return f".{one}".endswith(f".{other}") or f".{other}".endswith(f".{one}")
 
 
 def output_layer(module: Any) -> nn.Linear | OutputLayer:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..language_models.checked_product import weight_of
 from . import gguf
 from .folder import stored_tensors
-from .loading import Loadable, output_layer
+from .loading import Loadable, is_same_name, output_layer
 
 RENAMED = {"lm_head": "embed_out"}
 """Names of modules that transformers renames when it reads a file, and their names in the file: GPT-NeoX's."""
@@ -55,17 +55,16 @@ def _from_safetensors(model: Loadable, parameter: Tensor) -> Tensor | None:
     for module, name in itertools.product(RENAMED, names.copy()):
         names.append(name.replace(module, RENAMED[module]))
     files = [file for file in model.files if file.suffix == ".safetensors"]
-    fitting = [each for each in stored_tensors(files) if any(_is_same(each.name, name) for name in names)]
+    fitting = [
+        each
+        for each in stored_tensors(files)
+        if "." in each.name and any(is_same_name(each.name, name) for name in names)
+    ]
     if len(fitting) != 1:
         return None
     with safe_open(fitting[0].file, framework="pt") as opened:
         tensor: Tensor = opened.get_tensor(fitting[0].name)
     return tensor if tensor.is_floating_point() else None
-
-
-def _is_same(key: str, name: str) -> bool:
-    """Return whether two names differ at most by a prefix of modules; both end in a module and its parameter."""
-    return "." in key and (f".{key}".endswith(f".{name}") or f".{name}".endswith(f".{key}"))
 
 
 def _from_gguf(file: Path) -> tuple[list[Tensor], str]:

@@ -19,7 +19,8 @@ from ..core.version import __version__
 from ..errors import OutputError, SourceError, StoreError
 from ..heads import Softmax
 from ..language_models import ModelOnText, Source
-from ..sources.states_folder import ABOUT, FORMAT, HEAD, HIDDEN, IDS, KEY, STATES, TARGETS, TOKENIZER
+from ..sources.hidden_states import IDS, STATES
+from ..sources.states_folder import ABOUT, FORMAT, HEAD, HIDDEN, KEY, TARGETS, TOKENIZER
 
 FILE_BYTES = 16 << 20
 """Bytes of the hidden states in one file."""

@@ -22,7 +22,7 @@ from ..corpora.batches import whole_numbers
 from ..errors import MatrixError, Parameter, Sentence, SourceError
 from ..heads import Head, Softmax
 from ..hugging_face.folder import is_hugging_face
-from ..hugging_face.loading import config_and_class
+from ..hugging_face.loading import config_and_class, is_same_name
 from ..hugging_face.model import unloaded_model
 from ..language_models import ModelOnText, Names, Text, given_states
 from ..spectrum.blocks import as_array, check_dense
@@ -250,8 +250,8 @@ def _module(folder: Path, name: str) -> nn.Module | None:
         with suppress(SourceError):  # a model that transformers does not know
             config, kind = config_and_class(folder)
             model: nn.Module = unloaded_model(kind, config, folder, [], dtype="float32").module
-            for key, part in model.named_modules():  # the file's names may lack the prefix of the model's
-                if key and (f".{key}".endswith(f".{name}") or f".{name}".endswith(f".{key}")):
+            for key, part in model.named_modules():
+                if key and is_same_name(key, name):
                     return part.to_empty(device="cpu")
     return None
 
