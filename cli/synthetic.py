@@ -31,9 +31,11 @@ if TYPE_CHECKING:
         help="Any of softmax, mos, lms (lms-net), lms-plif, sigsoftmax.  [default: softmax,mos,lms]")  # fmt: skip
 @click.option("--seeds", type=int, metavar="N", help="Number of fits of each cell.  [default: 2]")
 @click.option(
-    "--cycles", type=int, default=5,
-    help="Largest number of cycles of a fit; each is twice as long as the last: 40 epochs, 80, …"
+    "--cycles", type=int, default=3,
+    help="Largest number of cycles of Adam; each is twice as long as the last: 40 epochs, 80, …"
 )  # fmt: skip
+@click.option("--rounds", type=int, default=7,
+              help="Largest number of rounds of L-BFGS after Adam: 50 steps, 100, …; 0 for none.")  # fmt: skip
 @click.option("--out", type=Folder("cells"), default=Path("synthetic"), metavar="DIR",
               help="Folder of cells and figures.")  # fmt: skip
 @click.option("--max-memory", type=memory, metavar="SIZE", default="2GiB",
@@ -56,17 +58,17 @@ def command(preset_name: str | None, launcher: str, dry_run: bool, json_to: Path
     if options["slurm"] and launcher != "slurm":
         raise click.UsageError("--slurm goes with --launcher slurm")
     parts = {name: options.pop(name) for name in ("alphas", "vocabs", "dims", "models", "contexts", "seeds")}
-    cells = _cells(preset_name, cycles=options.pop("cycles"), **parts)
+    cells = _cells(preset_name, {name: options.pop(name) for name in ("cycles", "rounds")}, **parts)
     action = _list if dry_run else _submit if launcher == "slurm" else _fit
     emit(*action(cells, options.pop("out"), **options), json_to)
 
 
-def _cells(preset_name: str | None, *, cycles: int, **parts: Any) -> list[Cell]:
+def _cells(preset_name: str | None, length: dict[str, int], **parts: Any) -> list[Cell]:
     """Return the cells of a preset, with the parts that are given in place of its own."""
     from softmax_bottleneck.synthetic import FitConfig, grid, preset
 
     parts = {name: value for name, value in parts.items() if value is not None}
-    return grid(**{**preset(preset_name), **parts}, fit=FitConfig(cycles=cycles))
+    return grid(**{**preset(preset_name), **parts}, fit=FitConfig(**length))
 
 
 def _fit(

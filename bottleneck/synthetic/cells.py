@@ -20,7 +20,7 @@ from .fit import FitConfig, fit
 from .metrics import Agreement, agreement, matrices, reachable
 from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, MODELS, build
 
-FORMAT = 1
+FORMAT = 2
 """Version of the results; it increases when the same cell would give another result."""
 
 CellResult = dict[str, Any]
@@ -127,6 +127,7 @@ def run(cell: Cell, *, device: str = "cpu", max_memory: int = DEFAULT_MEMORY) ->
         "converged": fitted.converged and means is not None,
         "diverged": means is None,
         "gradient_norm": fitted.gradient_norm if means else None,
+        "promised": fitted.promised if means else None,
         "parameters": sum(p.numel() for p in head.parameters() if p.requires_grad) + fitted.contexts.numel(),
         "device": device,
         "curve": [list(point) for point in fitted.curve],

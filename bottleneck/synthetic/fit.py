@@ -1,10 +1,11 @@
-"""Fits of a head, and of one free context vector for each distribution, by minibatches of contexts."""
+"""Fits of a head, and of one free context vector for each distribution: Adam on minibatches, then L-BFGS."""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,31 +17,43 @@ from ..errors import ConfigurationError
 from ..heads import Head
 from ..heads.blocked import blocked_loss
 from .dirichlet import Targets
+from .lbfgs import Problem
 
+FIRST_ROUND = 50
+"""Steps of the first round of L-BFGS."""
+LEAST_ROUNDS = 4
+"""Rounds before the criterion is asked: with few components, early rounds cross flat places."""
 CURVE_POINTS = 24
 """Number of points of the loss curve, evenly spaced in the logarithm of the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """Length of a fit, its criterion of convergence, and its learning rates.
+    """Length of a fit, its criterion of convergence, and Adam's learning rates.
 
     Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle starts at the highest rate
-    again and is twice as long (Loshchilov and Hutter 2017). A fit has converged when the divergences at the ends of two
-    cycles differ by less than ``tolerance`` of the lower one, or by less than ``negligible`` nats. If a cycle ends
-    higher by more than that, the fit stops without having converged. The result is that of the cycle that ended lowest.
+    again and is twice as long (Loshchilov and Hutter 2017). Adam ends with a cycle that raised the divergence, and the
+    best cycle's parameters go on. L-BFGS in float64 follows, in rounds that forget the last one's steps, each twice as
+    long as the last (see `lbfgs`). After the fourth, a fit has converged when two numbers are small: what the last
+    round gained, which is as long as all before it, at most ``tolerance`` of the divergence; and what the gradient
+    promises, in units of the divergence, at most ``gradient_tolerance`` of it. Where a function of the logits has
+    kinks, L-BFGS ends its rounds at one, and the gradient is that of one side.
     """
 
     batch: int = 1000
     """Contexts in a step, at least one block of `DirichletBlocks`."""
     first_cycle: int = 40
     """Epochs of the first cycle."""
-    cycles: int = 5
+    cycles: int = 3
     """Largest number of cycles."""
-    tolerance: float = 0.01
-    """Largest relative change of the Kullback-Leibler divergence between two cycles of a converged fit."""
-    negligible: float = 1e-4
-    """Change of the divergence, in nats, that is small enough for convergence."""
+    rounds: int = 7
+    """Largest number of rounds of L-BFGS, the first of 50 steps; 0 for Adam alone, which never converges."""
+    tolerance: float = 0.02
+    """Largest gain of the last round of a converged fit, relative to the Kullback-Leibler divergence."""
+    gradient_tolerance: float = 1e-3
+    """Largest decrease that the gradient promises there, relative to the divergence."""
+    negligible: float = 1e-3
+    """Gain or promise, in nats, that is small enough for convergence."""
     context_rate: float = 0.3
     """Highest learning rate of the context vectors."""
     embedding_rate: float = 0.1
@@ -49,8 +62,9 @@ class FitConfig:
     """Highest learning rate of a pointwise function."""
 
     def __post_init__(self) -> None:
-        check_positive(batch=self.batch, first_cycle=self.first_cycle, cycles=self.cycles)
-        for name in ("tolerance", "negligible", "context_rate", "embedding_rate", "function_rate"):
+        check_positive(batch=self.batch, first_cycle=self.first_cycle, cycles=self.cycles, rounds=self.rounds + 1)
+        numbers = ("tolerance", "gradient_tolerance", "negligible", "context_rate", "embedding_rate", "function_rate")
+        for name in numbers:
             if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
                 raise ConfigurationError(f"{name} must be a number that is not negative, not {getattr(self, name)}")
 
@@ -62,13 +76,15 @@ class Fit:
     contexts: Tensor
     """(T, hidden_size), the context vectors."""
     curve: tuple[tuple[int, float], ...]
-    """Epochs, and the mean KL(P* ‖ Q) during each, in nats."""
+    """Epochs, and the mean KL(P* ‖ Q) during each, in nats; with L-BFGS the lowest so far."""
     epochs: int
-    """Number of epochs; the last pass, which measures the gradient, is not counted."""
+    """Number of passes over the contexts."""
     steps: int
     """Number of optimizer steps."""
     gradient_norm: float | None
     """Norm of the final gradient of the mean cross entropy in all parameters; ``None`` after a divergence."""
+    promised: float | None
+    """Decrease of the divergence, in nats, that the gradient promises at the end; ``None`` without L-BFGS."""
     converged: bool
     """Whether the criterion of `FitConfig` was met."""
     diverged: bool
@@ -88,30 +104,46 @@ def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: 
     """
     config = config or FitConfig()
     started = time.perf_counter()
-    state = _State(head, targets, config, torch.Generator().manual_seed(seed))
-    lowest, converged, diverged = math.inf, False, False
+    generator = torch.Generator().manual_seed(seed)
+    state = _State(head, targets, config, generator)
+    lowest, diverged = math.inf, False
     for cycle in range(config.cycles):
         kl = state.cycle(config.first_cycle * 2**cycle)
         diverged = not math.isfinite(kl)
-        gain = lowest - kl
-        if gain > 0:
-            lowest = kl
-            state.keep()
-        limit = max(config.tolerance * lowest, config.negligible)
-        if diverged or gain <= limit:
-            converged = not diverged and gain >= -limit
+        if diverged or kl >= lowest:
             break
+        lowest = kl
+        state.keep()
     state.restore()
+    problem = Problem(head, torch.cat([batch.detach() for batch in state.contexts]), targets)
+    converged = not diverged and _finish(problem, config, generator)
+    lows = [(len(state.curve) + n, kl) for n, kl in enumerate(accumulate(problem.passes, min), 1)]
     return Fit(
-        contexts=torch.cat([batch.detach() for batch in state.contexts]),
-        curve=_thinned(state.curve),
-        epochs=len(state.curve),
-        steps=state.steps,
-        gradient_norm=None if diverged else state.gradient_norm(),
+        contexts=problem.contexts.detach(),
+        curve=_thinned([*state.curve, *lows]),
+        epochs=len(state.curve) + len(lows),
+        steps=state.steps + problem.steps,
+        gradient_norm=None if diverged else problem.gradient_norm(),
+        promised=problem.promised,
         converged=converged,
         diverged=diverged,
         seconds=time.perf_counter() - started,
     )
+
+
+def _finish(problem: Problem, config: FitConfig, generator: torch.Generator) -> bool:
+    """Take rounds of L-BFGS until the criterion of `FitConfig` is met; return whether it was."""
+    promised = problem.renew(generator) if config.rounds else math.nan
+    for number in range(config.rounds):
+        if not math.isfinite(promised):
+            break
+        before, kl = problem.minimize(FIRST_ROUND * 2**number)
+        promised = problem.renew(generator)
+        is_slow = before - kl <= max(config.tolerance * kl, config.negligible)
+        is_flat = promised <= max(config.gradient_tolerance * kl, config.negligible)
+        if number >= LEAST_ROUNDS - 1 and is_slow and is_flat:
+            return True
+    return False
 
 
 class _State:
@@ -173,14 +205,6 @@ class _State:
         kl = total / self.targets.blocks.contexts - self.targets.mean_entropy
         self.curve.append((len(self.curve) + 1, kl))
         return kl
-
-    def gradient_norm(self) -> float:
-        """Return the norm of the gradient of the mean cross entropy over all contexts."""
-        self.optimizer.zero_grad()
-        for number in range(len(self.batches)):
-            self._backward(number)
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        return float(nn.utils.get_total_norm(gradients)) / self.targets.blocks.contexts
 
     def _backward(self, number: int) -> float:
         """Return the cross entropy of one batch, and add its gradients."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,16 @@ import torch
 from ..core.devices import resolve_device
 from ..core.files import make_folder
 from ..core.interruption import note_if_interrupted
-from ..core.machine import cores, free_memory
+from ..core.machine import cores, duration, free_memory
 from ..core.progress import SILENT, Progress
 from ..core.workers import run_in_workers
 from ..errors import ConfigurationError, look_up
 from .cells import Cell, CellResult, read, run, write
-from .dirichlet import BLOCK_ENTRIES, DEFAULT_MEMORY
+from .dirichlet import BLOCK_ENTRIES, DEFAULT_MEMORY, DirichletBlocks, Targets
 from .fit import FitConfig
+from .lbfgs import HISTORY, Problem
 from .metrics import SAMPLE
+from .models import build
 
 MOST_CELLS = 1_000_000
 """Largest number of cells of a grid."""
@@ -28,8 +32,12 @@ PROCESS_BYTES = 600 << 20
 """Memory of a worker process before its first cell: Python, torch and its libraries."""
 BLOCK_COPIES = 24
 """Peak memory in float32 blocks, that of the float64 evaluation of a mixture."""
-PARAMETER_COPIES = 8
-"""Copies of each parameter: value, gradient, Adam's two moments, the best value, and those of the evaluation."""
+PARAMETER_COPIES = 2 * (8 + 2 * HISTORY)
+"""Float32 copies of each parameter: in float64 the value, gradient, step and start of L-BFGS, and what it keeps."""
+TYPICAL_PASSES = 1200
+"""Passes over the contexts of a fit, the mean of the default grid."""
+TIMED_CONTEXTS = 512
+"""Largest number of contexts in the pass that is timed."""
 SAMPLE_COPIES, EMBEDDING_COPIES = 5, 6
 """Float64 copies of log P* and log Q that `metrics.matrices` needs, and of the embeddings in `metrics.reachable`."""
 COMPARED = ("softmax", "mos", "lms")
@@ -37,7 +45,7 @@ COMPARED = ("softmax", "mos", "lms")
 DEFAULT: dict[str, Any] = {
     "models": COMPARED, "alphas": (0.1,), "vocabs": (100,), "dims": (2, 5, 10, 20), "contexts": 500, "seeds": 2
 }  # fmt: skip
-"""A grid that takes a minute or two on two cores."""
+"""A grid that takes two minutes on two cores."""
 _PAPER = {**DEFAULT, "vocabs": (100, 1000, 10_000), "dims": (2, 5, 10, 20, 50, 100), "contexts": 100_000, "seeds": 3}
 PRESETS: dict[str, dict[str, Any]] = {
     "paper-fig2": {**_PAPER, "alphas": (0.1,)},  # mode matching
@@ -46,7 +54,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper-fig7": {**_PAPER, "alphas": (0.01,)},  # KL(P* ‖ Q) of the same cells
     "paper-fig8": {**_PAPER, "alphas": (1.0,)},  # mode matching
 }
-"""The grids of the figures of Ganea et al. 2019, as arguments of `grid`; a fit takes between 120 and 1,240 passes.
+"""The grids of the figures of Ganea et al. 2019, as arguments of `grid`; a fit takes between 1,000 and
+7,000 passes.
 
 The paper states the models, the concentrations and N = 10⁵ contexts in its text; the vocabularies and dimensions stand
 only in its figures, and those here are this library's choice. N = 10⁵ needs a GPU; on two processor cores take
@@ -99,9 +108,25 @@ def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
     entries = cell.contexts * cell.vocab
     cached = 4 * entries if 4 * entries <= max_memory else 0
     blocks = BLOCK_COPIES * 4 * max(BLOCK_ENTRIES, cell.vocab)
-    parameters = PARAMETER_COPIES * 4 * cell.dim * (cell.contexts + cell.vocab)
+    parameters = 4 * cell.dim * (PARAMETER_COPIES * (cell.contexts + cell.vocab) + 4 * cell.contexts * cell.dim)
     sample = 8 * cell.vocab * (SAMPLE_COPIES * min(SAMPLE, cell.contexts) + EMBEDDING_COPIES * cell.dim)
     return PROCESS_BYTES + cached + parameters + max(blocks, sample)
+
+
+def seconds(cell: Cell, device: str = "cpu") -> float:
+    """Return an estimate of the time of a cell's fit with one thread, from one timed pass of its model and size."""
+    return cell.contexts * TYPICAL_PASSES * _seconds_per_context(cell.model, cell.vocab, cell.dim, device)
+
+
+@cache
+def _seconds_per_context(model: str, vocab: int, dim: int, device: str) -> float:
+    blocks = DirichletBlocks(max(1, min(TIMED_CONTEXTS, BLOCK_ENTRIES // vocab)), vocab, alpha=1.0, device=device)
+    head = build(model, vocab=vocab, dim=dim, seed=0, device=device)
+    problem = Problem(head, torch.zeros(blocks.contexts, dim, device=device), Targets(blocks))
+    problem.divergence()  # which compiles loops and warms the caches
+    started = time.perf_counter()
+    problem.divergence()
+    return (time.perf_counter() - started) / blocks.contexts
 
 
 def check_memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> None:
@@ -155,6 +180,9 @@ def run_grid(
         count = len(finished(cells, folder))
         return f"{count} of {len({*cells})} cells are kept in {folder}, and the same command fits the others"
 
+    if missing and progress is not SILENT:
+        each = duration(sum(seconds(cell, device) for cell in missing) / processes)
+        progress.line(f"about {each} for {len(missing)} fits, from one pass of each model and size over its contexts")
     with note_if_interrupted(saved), progress.bar("fitting", len(missing), "cells") as bar:
         here = ((cell, work(cell, *how[:3])) for cell in missing)
         for cell, result in run_in_workers(_work, how, missing, processes=processes) if processes > 1 else here:

@@ -80,7 +80,7 @@ def test_the_example_works_as_printed(
     monkeypatch.setattr(import_module("softmax_bottleneck.synthetic.grid"), "cores", lambda: 1)  # no worker processes
     monkeypatch.setattr(import_module("softmax_bottleneck.bench.spectrum"), "PTB", (900, 450))
     if words == ("synthetic",):
-        arguments += ["--cycles", "1"]
+        arguments += ["--cycles", "1", "--rounds", "1"]
     for found in pkgutil.iter_modules(bench.__path__, "softmax_bottleneck.bench."):
         module = import_module(found.name)
         if not found.name.endswith(".in_turn") and hasattr(module, "in_turn"):

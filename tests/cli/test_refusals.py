@@ -12,7 +12,7 @@ from softmax_bottleneck.cli import explained
 
 from .conftest import Bottleneck
 
-GRID = "synthetic --processes 1 --vocab 12 --dim 2,3 --contexts 20 --models softmax,lms --seeds 2 --cycles 1"
+GRID = "synthetic --processes 1 --vocab 12 --dim 2,3 --contexts 20 --models softmax,lms --seeds 2 --cycles 1 --rounds 0"
 REFUSED = [
     ("rank nowhere", 1, "nowhere is not a local folder"),
     ("rank demo/runs", 1, "give one of demo/runs/lms-plif, demo/runs/moc, demo/runs/mos, demo/runs/softmax"),

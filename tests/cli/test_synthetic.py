@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.synthetic import PRESETS
 
-SMALL = "--vocab 12 --dim 2,3 --contexts 20 --models softmax,lms --seeds 2 --cycles 1"
+SMALL = "--vocab 12 --dim 2,3 --contexts 20 --models softmax,lms --seeds 2 --cycles 1 --rounds 1"
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_several_concentrations(place: Path) -> None:
     one, two = (json.loads(_run(sizes, *alphas).stdout)["cells"] for alphas in lists)
     assert one == two
     assert len(one) == 2 * 3 * 2 * 2
-    small = "--vocab 5 --dim 2 --models softmax --contexts 8 --seeds 1 --cycles 1 --json -"
+    small = "--vocab 5 --dim 2 --models softmax --contexts 8 --seeds 1 --cycles 1 --rounds 1 --json -"
     done = json.loads(_run(small, *lists[0]).stdout)
     assert done["alpha"] == [cell["alpha"] for cell in done["cells"]] == [0.1, 1.0]
     assert {file.stem for file in Path("synthetic").glob("*.csv")} == {

@@ -146,7 +146,7 @@ def test_a_head_and_a_model_on_the_device(device: str) -> None:
 def test_a_synthetic_fit(model: str, float64: bool, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accelerator.MODULE, "float64", float64)
     cell = Cell(model=model, alpha=0.1, vocab=12, dim=3, contexts=40)
-    short = {"fit": type(cell.fit)(first_cycle=3, cycles=1)}
+    short = {"fit": type(cell.fit)(first_cycle=3, cycles=1, rounds=1)}
     expected, found = (plain(run(Cell(**{**vars(cell), **short}), device=where)) for where in ("cpu", device))
     assert (expected.pop("device"), found.pop("device")) == ("cpu", device)
     same(found, expected, rel=1e-3)

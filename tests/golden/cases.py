@@ -78,7 +78,7 @@ CASES = {
     "need": Case(f"need softmax {TEXT} --json -", rtol=1e-4),
     "head-run": Case("head mos --json -"),
     "synthetic": Case(
-        "synthetic --vocab 8 --dim 2 --models softmax,mos --contexts 12 --seeds 1 --cycles 1 --processes 1 "
+        "synthetic --vocab 8 --dim 2 --models softmax,mos --contexts 12 --seeds 1 --cycles 1 --rounds 1 --processes 1 "
         "--out syn --json -",
         keys_only=True,
         out="syn/**/*.*",

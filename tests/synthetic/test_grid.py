@@ -21,7 +21,7 @@ from softmax_bottleneck.synthetic import Cell, CellResult, FitConfig, grid, run_
 from softmax_bottleneck.synthetic.cells import run, write
 from softmax_bottleneck.synthetic.grid import work
 
-SHORT = FitConfig(first_cycle=3, cycles=1)
+SHORT = FitConfig(first_cycle=3, cycles=1, rounds=0)
 CELL = Cell(model="softmax", alpha=0.1, vocab=12, dim=2, contexts=20, fit=SHORT)
 
 DRIVER = """
@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 from softmax_bottleneck.synthetic import FitConfig, grid, run_grid
 if __name__ == "__main__":
-    fit = FitConfig(first_cycle=60, cycles=1)
+    fit = FitConfig(first_cycle=60, cycles=1, rounds=0)
     run_grid(grid(["softmax"], [0.1], [30], [2], 8, contexts=100, fit=fit), Path(sys.argv[1]), processes=2)
 """
 
@@ -73,7 +73,7 @@ def test_a_killed_grid_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not alive, "workers must not outlive their parent"
     kept = {file.name: file.read_bytes() for file in folder.glob("*.json")}
     assert 1 <= len(kept) < 8
-    cells = grid(["softmax"], [0.1], [30], [2], 8, contexts=100, fit=FitConfig(first_cycle=60, cycles=1))
+    cells = grid(["softmax"], [0.1], [30], [2], 8, contexts=100, fit=FitConfig(first_cycle=60, cycles=1, rounds=0))
     found = run_grid(cells, folder, processes=1, progress=StreamProgress(sys.stdout))
     assert f"{len(kept)} of 8 cells already have results in {folder}" in capsys.readouterr().out
     files = {file.name: file.read_bytes() for file in folder.glob("*.json")}
@@ -106,7 +106,7 @@ def test_a_worker_that_is_killed_is_a_sentence() -> None:
 @pytest.mark.parametrize(("rate", "model"), [(1e2, "mos"), (1e10, "lms-plif"), (1e30, "softmax")])
 def test_a_divergence_does_not_stop_the_grid(rate: float, model: str, tmp_path: Path) -> None:
     """To a number, to one whose gradient is none, and to none."""
-    config = FitConfig(first_cycle=3, cycles=3, context_rate=rate, embedding_rate=rate, function_rate=rate)
+    config = FitConfig(first_cycle=3, cycles=3, rounds=0, context_rate=rate, embedding_rate=rate, function_rate=rate)
     wild = replace(CELL, model=model, fit=config)
     broken, fine = run_grid([wild, replace(CELL, model=model, seed=CELL.seed + 1)], tmp_path, processes=1)
     assert (broken["diverged"], broken["kl"], broken["mode_match"], broken["reachable"]) == (True, None, None, None)

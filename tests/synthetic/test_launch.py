@@ -44,7 +44,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_jobs_write_the_cells_that_are_not_there(tmp_path: Path, slurm: Path) -> None:
-    cells = grid(["softmax"], [0.1], [12], [2, 3, 4], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1))
+    cells = grid(["softmax"], [0.1], [12], [2, 3, 4], 1, contexts=20, fit=FitConfig(first_cycle=3, cycles=1, rounds=0))
     run_grid(cells[:2], tmp_path, processes=1)
     (tmp_path / f"{cells[1].name}.json").write_text("{", encoding="utf-8")
     parameters = {"slurm_partition": "short"}
