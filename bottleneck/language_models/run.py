@@ -80,9 +80,9 @@ class RunModel(Model):
         return run_layer(self.run)
 
     def cost(self, tokens: int, contexts: int) -> Cost:
-        """Return two operations for each parameter and token, and the memory of the parameters."""
+        """Return two operations for each parameter and token, and the memory of the parameters and hidden states."""
         numbers = sum(parameter.numel() for parameter in self.run.model.parameters())
-        return Cost(2.0 * numbers * tokens, numbers * self.body_dtype.itemsize)
+        return Cost(2.0 * numbers * tokens, (numbers + contexts * self.skeleton.hidden_size) * self.body_dtype.itemsize)
 
     def encode(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """Return the hidden states (L, B, d) of a batch, and the state after it."""
