@@ -201,7 +201,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
             open_source(tmp_path / name)
     with pytest.raises(SourceError, match="unknown kind 'probs'; a matrix is one of log-probs, logits, prob"):
         open_source(np.zeros((2, 2)), kind="probs")
-    with pytest.raises(SourceError, match="a int cannot be measured; give a path, a Run, a"):
+    with pytest.raises(SourceError, match="a value of type int cannot be measured; give a path, a Run, a"):
         rank(5)
     for source in (np.zeros((2, 2)), [np.zeros((2, 2))], open_source(np.zeros((2, 2)))):
         with pytest.raises(ConfigurationError, match="data does not apply to"):
