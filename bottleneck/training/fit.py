@@ -30,9 +30,9 @@ from ..language_models.model import LanguageModel, build
 from .config import RunConfig, complete, configuration_of, difference
 from .epochs import Epochs
 from .evaluate import Perplexity, evaluate, text_of
-from .loop import Loop, write_metrics
+from .loop import Loop
 from .optimizer import copies_of
-from .state import Row
+from .state import Row, write_metrics
 
 
 class _Test(TypedDict):

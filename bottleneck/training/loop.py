@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,6 @@ from ..corpora import Corpus
 from ..errors import RunError, TrainingError
 from ..language_models.backbones import State
 from ..language_models.checkpoint import (
-    METRICS,
     MODEL,
     TIMING,
     keep_checkpoint,
@@ -44,7 +43,7 @@ from .epochs import Epochs, validated_after
 from .evaluate import mean_nll, perplexity_of, text_of
 from .objective import Objective, accumulate
 from .optimizer import is_non_monotone, starts_averaging
-from .state import TrainerState
+from .state import TrainerState, write_metrics
 
 EXPLODED = 20
 """Largest accepted loss, as a multiple of the uniform distribution's; training does not recover from a larger one."""
@@ -397,8 +396,3 @@ class Loop:
             file, seconds, self.saved = self.folder / TIMING, time.monotonic() - self.saved, time.monotonic()
             rows = file.read_bytes() if file.exists() else b""
             write_bytes(file, rows + json_lines([{"step": self.state.step, "seconds": round(seconds, 3)}]))
-
-
-def write_metrics(folder: Path, rows: Sequence[Any]) -> None:
-    """Write ``metrics.jsonl``, one line for each validation."""
-    write_bytes(folder / METRICS, json_lines(rows))

@@ -1,13 +1,17 @@
-"""The numbers that an unfinished run keeps in its state, beside tensors."""
+"""The numbers that an unfinished run keeps in its state, beside tensors, and the file of its validations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NotRequired
+from pathlib import Path
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from ..core.files import json_lines, write_bytes
 from ..core.json_file import Count
+from ..language_models.checkpoint import METRICS
 
 
 class Row(TypedDict):
@@ -51,3 +55,8 @@ class TrainerState:
     def losses(self) -> list[float]:
         """The validation losses so far, in nats, including that of the initial weights."""
         return [row["valid_loss"] for row in self.metrics]
+
+
+def write_metrics(folder: Path, rows: Sequence[Any]) -> None:
+    """Write ``metrics.jsonl``, one line for each validation."""
+    write_bytes(folder / METRICS, json_lines(rows))

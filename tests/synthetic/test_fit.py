@@ -66,7 +66,9 @@ def test_the_same_seed_gives_the_same_fit() -> None:
     found = []
     for seed in (3, 3, 4):
         head = build("mos", vocab=20, dim=2, seed=seed)
-        result = fit(head, Targets(DirichletBlocks(50, 20, 0.1)), config=FitConfig(first_cycle=5, cycles=2, rounds=1), seed=seed)
+        result = fit(
+            head, Targets(DirichletBlocks(50, 20, 0.1)), config=FitConfig(first_cycle=5, cycles=2, rounds=1), seed=seed
+        )
         found.append((result.curve, head.weight.detach().clone()))
     assert found[0][0] == found[1][0]
     assert torch.equal(found[0][1], found[1][1])
