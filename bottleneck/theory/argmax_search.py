@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.progress import SILENT_BAR, Bar
 from .inputs import EPS, Floats
 
 Ids = NDArray[np.int64]
@@ -17,6 +18,10 @@ SCALES = (1.0, 8.0, 64.0)
 """Lengths of a direction that are tried; without a bias one is enough."""
 RANDOM = 1024
 """Number of random directions."""
+NARROWER = 2.0**30
+"""Roundoff of a product in float32 over that in float64, with the rounding of both factors."""
+FEW = 16
+"""Tokens for each context vector, on average, that float64 compares; where there are more, it takes all."""
 STEPS = 40
 """Perceptron steps for each token that is the argmax of no direction."""
 
@@ -30,7 +35,7 @@ class Layer:
     """
 
     def __init__(self, W: Floats, b: Floats) -> None:
-        self.W, self.b = W, b
+        self.W, self.b, self.narrow = W, b, W.astype(np.float32)
         self.vocab, self.dimension = W.shape
         finite = np.isfinite(b)
         self.allowed = np.flatnonzero(finite)
@@ -62,9 +67,28 @@ class Layer:
                 return scale * h
         return None
 
-    def logits(self, H: Floats) -> Floats:
-        """Return the logits of context vectors: (n, d) → (n, M)."""
-        return np.add(logits := H @ self.W.T, self.b, out=logits)
+    def two_largest(self, H: Floats) -> tuple[Ids, Floats, Floats]:
+        """Return the argmax tokens of context vectors (n, d), their logits and the next largest ones, (n,) each.
+
+        Float32 says which tokens can be among the two; float64 compares these.
+        """
+        rows, narrow = np.arange(len(H)), H.astype(np.float32)
+        logits = np.add(logits := narrow @ self.narrow.T, self.b.astype(np.float32), out=logits)
+        winners = logits.argmax(1)
+        best, logits[rows, winners] = logits[rows, winners], -np.inf
+        least = logits.max(1) - 2 * NARROWER * self.resolution(H)
+        logits[rows, winners] = best
+        row, token = np.nonzero(logits >= least.astype(np.float32)[:, None])
+        if not np.isfinite(least).all() or len(row) > FEW * len(H):
+            logits = np.add(logits := H @ self.W.T, self.b, out=logits)
+            winners = logits.argmax(1)
+            best, logits[rows, winners] = logits[rows, winners], -np.inf
+            return winners, best, logits.max(1)
+        exact = np.einsum("ij,ij->i", H[row], self.W[token]) + self.b[token]
+        order = np.lexsort((-exact, row))
+        first = order[np.searchsorted(row[order], rows)]
+        second = order[np.searchsorted(row[order], rows) + 1]
+        return token[first], exact[first], exact[second]
 
     def blocks(self, count: int) -> Iterator[slice]:
         """Yield slices of ``count`` context vectors whose logits fit a block."""
@@ -87,12 +111,8 @@ class Witnesses:
 
     def offer(self, H: Floats) -> Ids:
         """Return the argmax tokens (n,) of context vectors (n, d), and keep each vector that proves a new token."""
-        logits = self.layer.logits(H)
-        rows = np.arange(len(H))
-        winners = logits.argmax(1)
-        best = logits[rows, winners]
-        logits[rows, winners] = -np.inf
-        margins = best - logits.max(1)
+        winners, best, second = self.layer.two_largest(H)
+        margins = best - second
         proved = margins > self.layer.resolution(H)
         proved &= np.isfinite(margins) | (len(self.layer.allowed) == 1)
         for row in np.flatnonzero(proved & np.isnan(self.margins[winners])):
@@ -100,11 +120,12 @@ class Witnesses:
         return winners
 
 
-def search(witnesses: Witnesses, *, seed: int = 0) -> dict[int, Ids]:
-    """Try directions for every token, then perceptron steps for the tokens that are the argmax of none.
+def search(witnesses: Witnesses, *, seed: int = 0, bar: Bar = SILENT_BAR) -> dict[int, Ids]:
+    """Try a direction for every token, others for those left, then perceptron steps for those that are left still.
 
-    The directions are the centred embeddings, the same multiplied by the inverse covariance, and random ones. A
-    perceptron step adds w_i − w_j, multiplied by the inverse covariance, where token j is the argmax in place of i.
+    The first direction is the token's own centred embedding, multiplied by the inverse covariance; the others are the
+    centred embedding itself, and random ones. A perceptron step adds w_i − w_j, multiplied by the inverse covariance,
+    where token j is the argmax in place of i.
 
     Returns:
         For each token without a context vector, the tokens that were the argmax in its place.
@@ -115,22 +136,39 @@ def search(witnesses: Witnesses, *, seed: int = 0) -> dict[int, Ids]:
     spread = centred.T @ centred / max(1, len(allowed))
     whitener = np.linalg.pinv(spread, rcond=1e-10, hermitian=True)
     generator = np.random.default_rng(seed)
-    scales = SCALES if layer.has_bias else (1.0,)
-    for directions in (centred @ whitener, centred, generator.standard_normal((RANDOM, layer.dimension)) @ whitener):
-        for scale in scales:
-            for block in layer.blocks(len(directions)):
-                witnesses.offer(scale * directions[block])
+
+    def offer(H: Floats) -> Ids:
+        """Offer context vectors block by block; report how many tokens they decided."""
+        winners = []
+        for block in layer.blocks(len(H)):
+            before = len(witnesses.missing)
+            winners.append(witnesses.offer(H[block]))
+            bar.advance(before - len(witnesses.missing))
+        return np.concatenate(winners)
+
+    def place() -> Ids:
+        return np.searchsorted(layer.allowed, witnesses.missing)
+
+    for scale in SCALES if layer.has_bias else (1.0,):
+        for directions in (
+            lambda: centred[place()] @ whitener,
+            lambda: centred[place()],
+            lambda: generator.standard_normal((RANDOM, layer.dimension)) @ whitener,
+        ):
+            if len(witnesses.missing):
+                offer(scale * directions())
     tokens = witnesses.missing
-    place = np.searchsorted(layer.allowed, tokens)
-    H = (centred @ whitener)[place]
-    rivals = np.empty((len(tokens), STEPS), dtype=np.int64)
-    for step in range(STEPS if len(tokens) else 0):
-        winners = np.concatenate([witnesses.offer(H[block]) for block in layer.blocks(len(H))])
-        rivals[:, step] = winners
+    H = centred[place()] @ whitener
+    seen: dict[int, list[int]] = {int(token): [] for token in tokens}
+    for _ in range(STEPS if len(tokens) else 0):
+        winners = offer(H)
+        for token, winner in zip(tokens.tolist(), winners.tolist(), strict=True):
+            seen[token].append(winner)
+        left = np.isnan(witnesses.margins[tokens])
+        tokens, winners, H = tokens[left], winners[left], H[left]
+        if not len(tokens):
+            break
         steps = (layer.W[tokens] - layer.W[winners]) @ whitener
         size = np.sqrt(np.einsum("ij,ij->i", steps, layer.W[tokens] - layer.W[winners]).clip(min=0))
         H += steps / np.where(size > 0, size, 1)[:, None]
-    left = set(witnesses.missing.tolist())
-    return {
-        int(token): np.setdiff1d(seen, token) for token, seen in zip(tokens, rivals, strict=True) if int(token) in left
-    }
+    return {token: np.setdiff1d(seen[token], token) for token in witnesses.missing.tolist()}

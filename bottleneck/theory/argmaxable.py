@@ -152,17 +152,19 @@ def unargmaxable(
     bias = np.zeros(len(W)) if b is None else real_vector(b, len(W), "the bias", masked=True)
     layer = Layer(np.ldexp(W, -exponent), bias)
     witnesses = Witnesses(layer)
-    rivals = search(witnesses, seed=seed)
-    nothing = np.zeros(0, dtype=np.int64)
     masked = np.setdiff1d(np.arange(layer.vocab), layer.allowed)
+    nothing, programs = np.zeros(0, dtype=np.int64), 0
     certificates = {int(token): Certificate(nothing, np.zeros(0), 0.0, 0.0) for token in masked}
-    with progress.bar("solving linear programs", len(rivals), "tokens") as bar:
-        for token, decision in _decisions(layer, rivals, seconds, workers):
+    with progress.bar("deciding", layer.vocab, "tokens", done=len(masked)) as bar:
+        rivals = search(witnesses, seed=seed, bar=bar)
+        for token, decision in _decisions(layer, rivals, seconds, workers, witnesses):
+            before, programs = len(witnesses.missing), programs + 1
             if isinstance(decision, Certificate):
                 certificates[token] = replace(decision, residual=math.ldexp(decision.residual, exponent))
             elif decision is not None:
                 witnesses.offer(decision[None])
-            bar.advance(1)
+            proved = before - len(witnesses.missing) if isinstance(decision, np.ndarray) else 1
+            bar.advance(proved, f"{len(certificates):,} never the argmax")
     # The context vector of one token may also prove another whose program was stopped.
     missing = witnesses.missing
     return ArgmaxReport(
@@ -175,18 +177,22 @@ def unargmaxable(
         contexts=np.ldexp(witnesses.contexts, -exponent),
         margins=witnesses.margins,
         certificates=certificates,
-        programs=len(rivals),
+        programs=programs,
     )
 
 
 def _decisions(
-    layer: Layer, rivals: Mapping[int, Ids], seconds: float | None, workers: int
+    layer: Layer, rivals: Mapping[int, Ids], seconds: float | None, workers: int, witnesses: Witnesses
 ) -> Iterator[tuple[int, Decision]]:
-    """Yield each token with its decision, in the order in which they finish."""
+    """Yield each token with its decision, in the order in which they finish.
+
+    One process leaves out the tokens that the context vector of another token has proved since.
+    """
     workers = min(workers, -(-len(rivals) // AT_ONCE))
     if workers <= 1:
         for token, seen in rivals.items():
-            yield _decide((layer, seconds), {token: seen})[0]
+            if np.isnan(witnesses.margins[token]):
+                yield _decide((layer, seconds), {token: seen})[0]
         return
     items = list(rivals.items())
     tasks = [dict(items[start : start + AT_ONCE]) for start in range(0, len(items), AT_ONCE)]

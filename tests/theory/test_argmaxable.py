@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
+from softmax_bottleneck.core.progress import Bar, Progress
 from softmax_bottleneck.theory import ArgmaxReport, unargmaxable
 
 
@@ -118,6 +121,39 @@ def test_processes_agree_with_one() -> None:
     assert alone.programs > 100
     np.testing.assert_array_equal(alone.unargmaxable, together.unargmaxable)
     check(together, W)
+
+
+class Counting(Progress, Bar):
+    """A display that adds up what is decided."""
+
+    done = 0
+
+    @contextmanager
+    def bar(self, description: str, total: int, unit: str, *, done: int = 0) -> Iterator[Bar]:
+        self.total, self.done = total, done
+        yield self
+
+    def advance(self, amount: int, note: str = "") -> None:
+        self.done += amount
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_display_counts_each_token_once(bias: bool) -> None:
+    rng, shown = np.random.default_rng(7), Counting()
+    b = np.where(np.arange(120) < 3, -np.inf, rng.standard_normal(120)) if bias else None
+    report = unargmaxable(rng.standard_normal((120, 3)), b, progress=shown)
+    assert report.programs > 20
+    assert report.unknown.size == 0
+    assert (shown.done, shown.total) == (120, 120)
+
+
+def test_a_narrow_lead_is_compared_in_float64() -> None:
+    """Float32 does not tell these rows apart; each is the argmax of its own direction."""
+    W = np.random.default_rng(8).standard_normal((40, 30))
+    W = np.vstack([W, W + 1e-9 * np.random.default_rng(9).standard_normal(W.shape)])
+    report = unargmaxable(W)
+    check(report, W)
+    assert report.unargmaxable.size == report.unknown.size == 0
 
 
 def test_a_solver_out_of_time_says_unknown() -> None:
