@@ -292,8 +292,8 @@ def _unknown(source: Any) -> Exception:
         if hasattr(source, "logits") or (isinstance(source, Mapping) and "logits" in source):
             return SourceError(f"a {type(source).__name__} cannot be measured: give its logits, with kind='logits'")
         return SourceError(
-            f"a value of type {type(source).__name__} cannot be measured; give a path, a Run, a model, a (T, M) array or tensor, "
-            "blocks of rows, or a function from ids to logits"
+            f"a value of type {type(source).__name__} cannot be measured; give a path, a Run, a model, a (T, M) array "
+            "or tensor, blocks of rows, or a function from ids to logits"
         )
     path = Path(source)
     if os.path.lexists(path / CONFIG):
