@@ -137,9 +137,8 @@ class HuggingFaceModel(Model):
         """The output layer without its weights, from the configuration."""
         return unloaded_head(self.module, BODY_DTYPES[self.dtype])
 
-    def head(self, sample: Tensor | None) -> Head:
+    def head(self, sample: Tensor) -> Head:
         """Return the output layer, after a check that it makes the model's own logits and that the body is causal."""
-        assert sample is not None
         self.checked: CheckedHead = check_head(self, sample, BODY_DTYPES[self.dtype])
         return self.checked.head
 

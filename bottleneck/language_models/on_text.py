@@ -60,7 +60,7 @@ class Model(ABC):
         """The head for its sizes; its weights may not be loaded."""
 
     @abstractmethod
-    def head(self, sample: Tensor | None) -> Head:
+    def head(self, sample: Tensor) -> Head:
         """Return the head with its weights in `dtype`, after a check on a sample of ids, (L,)."""
 
     def bound(self, head: Head) -> RankBound:
@@ -132,8 +132,8 @@ class ModelOnText(Source):
     @cached_property
     def full_head(self) -> Head:
         """The head with its weights for all tokens, in `dtype`."""
-        longest = max(self.windows(), key=len, default=None)
-        return self.model.head(None if longest is None else longest[: len(self.reading.prefix) + SAMPLE])
+        longest = self.reading.of([int(self.reading.lengths.argmax())]).inputs[:, 0]
+        return self.model.head(longest[: len(self.reading.prefix) + SAMPLE])
 
     @property
     def skeleton(self) -> Head:

@@ -277,7 +277,7 @@ class States:
     def rows(self, start: int, stop: int) -> Tensor:
         """Return the hidden states of contexts ``start`` to ``stop`` − 1, on the CPU: (n, d)."""
         first, last = (int(each) - 1 for each in np.searchsorted(self._edges, [start, stop - 1], side="right"))
-        for number in range(0 if self._reading.carries else first, last + 1):
+        for number in range(len(self._done) if self._reading.carries else first, last + 1):
             if number not in self._done:
                 batch = self._reading.batch(number)
                 hidden, self._state = self._encode(batch, self._state if self._reading.carries else None)

@@ -71,7 +71,7 @@ class RunModel(Model):
         """The run's head."""
         return self.run.model.head
 
-    def head(self, sample: Tensor | None) -> Head:
+    def head(self, sample: Tensor) -> Head:
         """Return the run's head."""
         return self.run.model.head
 

@@ -71,7 +71,7 @@ class GivenStates(Model):
         """The head, in float32 or float64."""
         return self._head
 
-    def head(self, sample: Tensor | None) -> Head:
+    def head(self, sample: Tensor) -> Head:
         """Return the head."""
         return self._head
 
