@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         training,
     )
     from . import language_models as models
-    from .core.options import HuggingFaceOptions, Opening
+    from .core.options import Opening
     from .evaluation import Perplexity, perplexity
     from .evaluation import perplexity as eval  # noqa: A004 (sb.eval, as the command)
     from .language_models import checkpoint
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _HOMES = {
     name: home
     for home, names in {
-        "core.options": "HuggingFaceOptions Opening",
+        "core.options": "Opening",
         "evaluation": "Perplexity eval perplexity",
         "measure": "RankReport RankReports argmaxable checkpoints compare gradient head head_statistics "
         "identify kld need rank singular_values",
@@ -100,7 +100,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "BottleneckError", "HuggingFaceOptions", "Opening", "PairwiseKLD", "Perplexity", "RankReport", "RankReports",
+    "BottleneckError", "Opening", "PairwiseKLD", "Perplexity", "RankReport", "RankReports",
     "Result", "Source", "Spectrum", "__version__", "argmaxable", "checkpoint", "checkpoints", "compare", "corpora",
     "divergence", "dump", "eval", "evaluation", "extended_logits", "frame", "gradient", "head", "head_statistics",
     "heads", "identify", "integrations", "kld", "load", "measure", "models", "need", "numerical_rank", "open",

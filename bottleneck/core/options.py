@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from ..errors import ConfigurationError, meant
-from .checks import check_positive, shown
+from .checks import check_positive
 
 if TYPE_CHECKING:
     import torch
@@ -112,19 +112,7 @@ class HuggingFaceOptions(SavedOptions, total=False):
     ]
 
 
-class StatesOptions(TypedDict, total=False):
-    """The options of hidden states in files."""
-
-    head: Annotated[str | None, _array("W, (M, d), of the softmax layer; SOURCE then holds hidden states, (T, d).")]
-    bias: Annotated[str | None, _array("Bias of the softmax layer, (M,).")]
-    norm: Annotated[
-        str | None, _array("Weight of the final norm, (d,), of states that were taken before it, as vLLM's are.")
-    ]
-    scale: Annotated[float | None, Option(None, "Factor of the logits.  [default: 1]", STATES, metavar="NUMBER")]
-    softcap: Annotated[float | None, Option(None, "Soft cap c of the logits.", STATES, metavar="NUMBER")]
-
-
-class Opening(HuggingFaceOptions, StatesOptions, total=False):
+class Opening(HuggingFaceOptions, total=False):
     """The options that open a source; each kind of source takes some of them."""
 
     data: Annotated[Any, Option(None, DATA, MEASURE, metavar="CORPUS|FILE.txt", reads=True, more=DATA_IN_PYTHON)]
@@ -144,10 +132,14 @@ class Opening(HuggingFaceOptions, StatesOptions, total=False):
             metavar="|".join([*DEVICES, "…"]),
         ),
     ]
-    vocab_size: Annotated[int | None, Option(None, "Vocabulary size M of a function from ids to logits.")]
-    hugging_face: Annotated[
-        HuggingFaceOptions | None, Option(None, "Options of Hugging Face models as one argument, to pass them on.")
+    head: Annotated[str | None, _array("W, (M, d), of the softmax layer; SOURCE then holds hidden states, (T, d).")]
+    bias: Annotated[str | None, _array("Bias of the softmax layer, (M,).")]
+    norm: Annotated[
+        str | None, _array("Weight of the final norm, (d,), of states that were taken before it, as vLLM's are.")
     ]
+    scale: Annotated[float | None, Option(None, "Factor of the logits.  [default: 1]", STATES, metavar="NUMBER")]
+    softcap: Annotated[float | None, Option(None, "Soft cap c of the logits.", STATES, metavar="NUMBER")]
+    vocab_size: Annotated[int | None, Option(None, "Vocabulary size M of a function from ids to logits.")]
     tokenizer: Annotated[Any, Option(None, "Tokenizer of a loaded Hugging Face model.")]
     hidden: Annotated[
         Any, Option(None, "Hidden states for a head, (T, hidden_size): an array, a tensor, or blocks of rows.")
@@ -214,7 +206,7 @@ def describe(options: type) -> None:
     options.__doc__ = "\n\n".join([str(options.__doc__), "\n".join(lines)])
 
 
-for _options in (HuggingFaceOptions, Opening, LayerOptions):
+for _options in (Opening, LayerOptions):
     describe(_options)
 
 
@@ -281,25 +273,9 @@ def takes(options: type) -> Callable[[Function], Function]:
     return decorate
 
 
-def complete(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of `Opening`, those that are not given at their defaults, and ``hugging_face`` unpacked.
-
-    Raises:
-        ConfigurationError: for a value of `HuggingFaceOptions` that is out of range, or an option that is given twice.
-    """
-    packed = {} if options.get("hugging_face") is None else options["hugging_face"]
-    if not isinstance(packed, Mapping):
-        raise ConfigurationError(f"hugging_face must be a dictionary of options, not {shown(packed)}")
-    if twice := sorted(name for name in packed.keys() & options.keys() if options[name] != OPENING[name].default):
-        raise ConfigurationError(f"{twice[0]} is given twice, also in hugging_face: give it once")
-    if unknown := sorted(packed.keys() - HUGGING_FACE.keys()):
-        raise ConfigurationError(
-            f"unknown option {unknown[0]!r} in hugging_face, which takes {', '.join(HUGGING_FACE)}"
-        )
-    values = {name: option.default for name, option in OPENING.items()} | dict(options) | dict(packed)
-    values["hugging_face"] = None
-    for name, option in HUGGING_FACE.items():
+def check_options(options: Mapping[str, Option], values: Mapping[str, Any]) -> None:
+    """Refuse values that are not among the choices of their options, or no whole numbers where these count."""
+    for name, option in options.items():
         if option.choices and values[name] not in option.choices:
             raise ConfigurationError(f"unknown {name} {values[name]!r}; it is one of {', '.join(option.choices)}")
         check_positive(**({name: values[name]} if option.counts else {}))
-    return values

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from torch import nn
 
 from ..core.files import sha256_bytes
-from ..core.options import HuggingFaceOptions
+from ..core.options import HuggingFaceOptions, takes
 from ..corpora.batches import texts_in
 from ..corpora.own import given_data
 from ..errors import ConfigurationError, Parameter, SourceError
@@ -29,6 +29,7 @@ TOKENS_AT_ONCE = 4096
 """Default number of tokens of a batch of windows."""
 
 
+@takes(HuggingFaceOptions)
 def open_saved(
     name: str,
     *,
@@ -36,14 +37,15 @@ def open_saved(
     split: str = "test",
     dtype: str = "float32",
     device: str = "cpu",
-    hugging_face: HuggingFaceOptions,
+    **options: Unpack[HuggingFaceOptions],
 ) -> ModelOnText:
     """Open a model by its folder, its GGUF file or its name; its weights are read when they are needed."""
-    read = _readable(data, split, hugging_face)  # what cannot be read is refused before the model is built
-    more: Any = {option: hugging_face[option] for option in ("revision", "allow_pickle")}
-    return _on_text(saved_model(name, dtype=dtype, device=device, **more), read, hugging_face)
+    read = _readable(data, split, options)  # what cannot be read is refused before the model is built
+    more: Any = {option: options[option] for option in ("revision", "allow_pickle")}
+    return _on_text(saved_model(name, dtype=dtype, device=device, **more), read, options)
 
 
+@takes(HuggingFaceOptions)
 def open_loaded(
     model: nn.Module,
     *,
@@ -51,11 +53,11 @@ def open_loaded(
     tokenizer: Any = None,
     split: str = "test",
     dtype: str = "float32",
-    hugging_face: HuggingFaceOptions,
+    **options: Unpack[HuggingFaceOptions],
 ) -> ModelOnText:
     """Open a loaded causal language model of transformers, which is not changed; see `Opening` for ``data``."""
     loaded = loaded_model(model, dtype=dtype, tokenizer=tokenizer)
-    return _on_text(loaded, _readable(data, split, hugging_face), hugging_face)
+    return _on_text(loaded, _readable(data, split, options), options)
 
 
 def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[HuggingFaceModel], tuple[Text, bool]]:

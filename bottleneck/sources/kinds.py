@@ -16,7 +16,8 @@ from torch import nn
 from ..core import plugins
 from ..core.devices import has_float64, resolve_device
 from ..core.files import kind_of, meant_path
-from ..core.options import HUGGING_FACE, OPENING, Opening, StatesOptions, complete, takes
+from ..core.options import HUGGING_FACE, OPENING, Opening, check_options, takes
+from ..core.options import STATES as OF_STATES
 from ..errors import FEW, ConfigurationError, Parameter, RunError, SourceError
 from ..heads import Head
 from ..hugging_face import gguf, open_loaded, open_saved
@@ -186,12 +187,14 @@ def open_sources(sources: Iterable[Any], options: Opening, own: Sequence[Opening
     """
     names = [str(each) if isinstance(each, Path) else each for each in sources]
     alone = own or [Opening() for _ in names]
-    values = [complete({**options, **each}) for each in alone]
+    defaults = {name: option.default for name, option in OPENING.items()}
+    values: list[dict[str, Any]] = [{**defaults, **options, **each} for each in alone]
     kinds = [
         find(name) if each["head"] is None else _beside_head(name) for name, each in zip(names, values, strict=True)
     ]
     taken = {"contexts", "device"}.union(*(kind.takes for kind in kinds))
     for name, kind, each, more in zip(names, kinds, values, alone, strict=True):
+        check_options(HUGGING_FACE, each)
         each["device"] = device = resolve_device(each["device"])
         if not has_float64(device) and (each["dtype"] == "float64" or each["precise"]):
             raise ConfigurationError(f"{device} has no float64: use ", Parameter("device", "cpu"))
@@ -199,7 +202,6 @@ def open_sources(sources: Iterable[Any], options: Opening, own: Sequence[Opening
             is_default = value is None or (isinstance(value, str | bool) and value == OPENING[option].default)
             if not is_default and option not in (taken if option not in more else {*kind.takes, "contexts", "device"}):
                 _refuse(option, name, kind, each)
-        each["hugging_face"] = {option: each[option] for option in HUGGING_FACE}
     hugging_face = KINDS["hugging-face"], KINDS["loaded model"]
     together = [*zip(names, kinds, values, strict=True)]
     opened = [None if kind in hugging_face else _opened(name, kind, each) for name, kind, each in together]
@@ -214,9 +216,9 @@ def open_sources(sources: Iterable[Any], options: Opening, own: Sequence[Opening
 
 def _refuse(option: str, name: Any, kind: Kind, values: Mapping[str, Any]) -> NoReturn:
     """Refuse an option that a source does not take."""
-    listed = ", ".join(each for each in dict.fromkeys((*kind.takes, "contexts")) if each != "hugging_face")
+    listed = ", ".join(dict.fromkeys((*kind.takes, "contexts")))
     why = f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}"
-    if option in StatesOptions.__annotations__ and values["head"] is None:
+    if OPENING[option].panel == OF_STATES and values["head"] is None:
         raise ConfigurationError(why, "; for hidden states, give ", Parameter("head"))
     more = "; give W as the weight of a torch.nn.Linear" if option == "hidden" else ""
     raise ConfigurationError(why + more)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from ..core.options import HUGGING_FACE, OPENING
+from ..core.options import OPENING
 from ..language_models import Source
 
 _URL = re.compile(r"[a-z][a-z0-9+.]*://.+|[a-z][a-z0-9+.]*::.+")
@@ -23,14 +23,12 @@ class Kind:
     matches: Callable[[Any], bool] = lambda source: False
     """For a kind of another package: whether an object, or a path or name as a string, is of it."""
     open: Callable[..., Source]
-    """Open a source. Parameters with the name of an option of `Opening` receive that option; others need a default.
-    ``hugging_face`` receives all options of `HuggingFaceOptions`."""
+    """Open a source. Parameters with the name of an option of `Opening` receive that option; others need a default."""
 
     @property
     def takes(self) -> tuple[str, ...]:
         """The options of `Opening` that reach ``open``."""
-        names = [name for name in signature(self.open).parameters if name in OPENING]
-        return (*names, *(HUGGING_FACE if "hugging_face" in names else ()))
+        return tuple(name for name in signature(self.open).parameters if name in OPENING)
 
 
 def named(suffixes: tuple[str, ...]) -> Callable[[Any], bool]:

@@ -20,7 +20,7 @@ spectrum: sb.Spectrum = sb.singular_values(np.eye(3), method="dense")
 rank: int = sb.numerical_rank(spectrum.values, shape=(3, 3), eps="float32").value
 sb.rank(nn.Linear(3, 4), hidden=torch.randn(5, 3), targets=[1, 2, 3, 0, 1])
 sb.gradient("runs/mos", sample=3).to_frame()
-sb.compare("runs/mos", "runs/softmax", examples=3, hugging_face=sb.HuggingFaceOptions(stride=3)).to_dict()
+sb.compare("runs/mos", "runs/softmax", examples=3, stride=3).to_dict()
 sb.rank("gpt2", context_length=64, stride=32, bos="off")
 head: sb.heads.Head = sb.heads.MoS(hidden_size=5, vocab_size=7, components=2)
 loss: torch.Tensor = head.nll(torch.randn(2, 5), torch.tensor([1, 2]))

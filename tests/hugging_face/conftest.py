@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.sources import open_source
 
@@ -137,7 +136,7 @@ def open_model(text: Path) -> Open:
     """Open a model on the text, in windows of sixteen."""
 
     def open_model(folder: Path | str, *, dtype: str = "float32", contexts: int | None = None, **options: Any) -> Any:
-        settings = HuggingFaceOptions(**{"context_length": 16, "stride": 8, **options})
-        return open_source(folder, data=str(text), dtype=dtype, contexts=contexts, hugging_face=settings)
+        options = {"context_length": 16, "stride": 8, **options}
+        return open_source(folder, data=str(text), dtype=dtype, contexts=contexts, **options)
 
     return open_model

@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from softmax_bottleneck import argmaxable, head, rank
-from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, SourceError
 from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.hugging_face.text import read_text
@@ -357,9 +356,9 @@ def test_a_corpuss_lines_and_characters(tmp_path: Path) -> None:
 def test_data_sets_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ConfigurationError, match="dataset needs the package datasets: pip install datasets"):
-        open_source(folder, hugging_face=HuggingFaceOptions(dataset="wikitext"))
+        open_source(folder, dataset="wikitext")
     with pytest.raises(ConfigurationError, match="data and dataset each name a text"):
-        open_source(folder, data="ptb", hugging_face=HuggingFaceOptions(dataset="wikitext"))
+        open_source(folder, data="ptb", dataset="wikitext")
 
 
 def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,8 +382,7 @@ def test_data_sets_are_their_text(folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
 
     def opened(name: str) -> Any:
-        options = HuggingFaceOptions(dataset=name, context_length=4)
-        return open_source(folder, split="valid", hugging_face=options)
+        return open_source(folder, split="valid", dataset=name, context_length=4)
 
     source = opened("wikitext:raw")
     assert calls == [("wikitext", "raw", "validation")]

@@ -34,7 +34,7 @@ def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(kind, "__init__", counted("__init__"))
     monkeypatch.setattr(kind, "forward", counted("forward"))
     _OPENED.clear()
-    sb.rank(folder, data=str(text), contexts=100, hugging_face={"context_length": 64, "stride": 32})
+    sb.rank(folder, data=str(text), contexts=100, context_length=64, stride=32)
     opened = [Path(each).name for each in _OPENED if each.startswith(str(folder))]
     assert opened.count("config.json") <= 2
     assert calls == {"__init__": 2, "forward": 2}

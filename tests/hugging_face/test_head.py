@@ -14,7 +14,6 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
 from softmax_bottleneck import argmaxable, kld, rank
-from softmax_bottleneck.core.options import HuggingFaceOptions
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.hugging_face import checks
 from softmax_bottleneck.measure.dumping import dump
@@ -211,9 +210,7 @@ def test_the_line_of_a_token_is_its_sentence(save: Save, tmp_path: Path) -> None
     tokenizer.pre_tokenizer = Split(Regex(r" "), "removed")
     tokenizer.save(str(folder / "tokenizer.json"))
     (tmp_path / "lines.txt").write_text("w2 w3 \n w4 w5 w6 \n w7 w8 w9")
-    source = open_source(
-        folder, data=str(tmp_path / "lines.txt"), hugging_face=HuggingFaceOptions(context_length=2, stride=2)
-    )
+    source = open_source(folder, data=str(tmp_path / "lines.txt"), context_length=2, stride=2)
     # Row r predicts token r + 1; the end of a line is the last token of it.
     found = [source.text.sentence(row, 60).split() for row in range(9)]
     assert found == [["w2", "w3"]] * 2 + [["w4", "w5", "w6"]] * 4 + [["w7", "w8", "w9"]] * 3
@@ -230,4 +227,4 @@ def test_settings_out_of_range(save: Save, open_model: Open) -> None:
     with pytest.raises(ConfigurationError, match="unknown dtype 'int8'; a Hugging Face model runs in"):
         open_model(folder, dtype="int8")
     with pytest.raises(ConfigurationError, match=r"stride does not apply to an array \(ndarray\)"):
-        open_source(np.eye(3), hugging_face=HuggingFaceOptions(stride=2))
+        open_source(np.eye(3), stride=2)
