@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
+from click.core import ParameterSource
 from click.exceptions import Exit
 
-from softmax_bottleneck.core.options import COMPARE, LAYER, OPENING
+from softmax_bottleneck.core.options import ARGMAXABLE, COMPARE, GRADIENT, KLD, LAYER, OPENING, Option
 
 from .options import WHOLE, Count, example, format_option, json_option, listed, options_of, progress
 from .outputs import echo, show, show_all
@@ -22,50 +25,50 @@ NONE_PASSES = 4
 """Exit status when no model keeps the limits."""
 
 
-@click.command("kld", epilog=example("bottleneck kld demo/runs/mos"))
-@with_source(count=-1)
-@click.option(
-    "--pairs",
-    metavar="all|N",
-    default="all",
-    help="Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error.",
-)
-@click.option("--seed", type=Count(0), help="Seed of the random pairs.  [default: 0]")
-@json_option
-@format_option
-def kld(sources: dict[str, Source], pairs: str, seed: int | None, json_to: Path | None, as_format: str | None) -> None:
+def measurement(
+    line: str, options: Mapping[str, Option] | None = None, *, count: int = 1, opening: Any = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator that makes the command of a library function from a function of its name.
+
+    The docstring is the help, and ``line`` the example. The body is called with the options before a source is
+    measured: it may refuse them, and return others in their place. ``count`` is as for `with_source`, and ``opening``
+    adds the source in another way.
+    """
+
+    def decorate(check: Callable[..., Any]) -> click.Command:
+        @functools.wraps(check)
+        def command(*, json_to: Path | None, as_format: str | None = None, **given: Any) -> None:
+            from softmax_bottleneck import measure
+
+            source = given.pop("source" if count == 1 else "sources")
+            given |= check(**given) or {}
+            function = functools.partial(getattr(measure, check.__name__), progress=progress(), **given)
+            if count == 1:
+                show(function(source), json_to)
+            else:
+                measure_all(source, function, lambda results: show_all(results, as_format, json_to))
+
+        decorated: Any = json_option(format_option(command) if count != 1 else command)
+        decorated = (opening or with_source(count=count, kind=count != 1))(options_of(options or {})(decorated))
+        return click.command(check.__name__, epilog=example(line))(decorated)
+
+    return decorate
+
+
+@measurement("bottleneck kld demo/runs/mos", KLD, count=-1)
+def kld(pairs: int | str, **_: Any) -> None:
     """Compute the expected pairwise Kullback-Leibler (KL) divergence of the rows, in nats (Yang et al. 2018, table 11).
 
     All T² ordered pairs of contexts are used in one pass, including each context with itself. A row whose probabilities
     do not sum to one is normalized if rounding explains the difference, and refused otherwise.
     """
-    if pairs != "all" and not (pairs.isdecimal() and len(pairs) < 19):
-        raise click.BadParameter(f"{pairs!r} is neither 'all' nor a number below 10^18", param_hint="--pairs")
-    if pairs == "all" and seed is not None:
+    context = click.get_current_context()
+    if pairs == "all" and context.get_parameter_source("seed") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--seed is that of random pairs: give --pairs N as well")
-    from softmax_bottleneck.measure import kld
-
-    drawn: Literal["all"] | int = "all" if pairs == "all" else int(pairs)
-    measure_all(
-        sources,
-        lambda source: kld(source, pairs=drawn, seed=seed or 0, progress=progress()),
-        lambda results: show_all(results, as_format, json_to),
-    )
 
 
 @click.command("compare", epilog=example("bottleneck compare demo/runs/mos demo/runs/softmax --examples 3"))
 @with_source(count=-2, metavar="REFERENCE MODEL…", device=True)
-@click.option(
-    "--examples",
-    type=Count(0),
-    default=5,
-    help="Number of contexts to show where either of two sources is better; 0 for none.",
-)
-@click.option(
-    "--like-llama-cpp",
-    is_flag=True,
-    help="Leave tokens below e^-16 in the reference out of KL, as llama.cpp's perplexity --kl-divergence does.",
-)
 @options_of(COMPARE)
 @json_option
 @format_option
@@ -99,32 +102,19 @@ def compare(
         raise Exit(NONE_PASSES)
 
 
-@click.command("gradient", epilog=example("bottleneck gradient demo/runs/softmax"))
-@with_source(kind=False)
-@click.option(
-    "--sample",
-    type=Count(),
-    default=64,
-    help="Number of contexts whose Jacobian is computed when the head is not log-linear.",
-)
-@json_option
-def gradient(source: Source, sample: int, json_to: Path | None) -> None:
+@measurement("bottleneck gradient demo/runs/softmax", GRADIENT)
+def gradient(**_: Any) -> None:
     """Measure how much of the loss gradient at the logits the output layer passes on to the hidden states.
 
     The gradient G = P − onehot(target) is projected onto the centred columns of W (Godey and Artzi 2026). For a head
     that is not log-linear, it is projected onto the centred columns of the Jacobian of log P at a context's hidden
     state, for a sample of contexts. SOURCE is a run folder or a Hugging Face model.
     """
-    from softmax_bottleneck.measure import gradient
-
-    show(gradient(source, sample=sample, progress=progress()), json_to)
 
 
-@click.command("need", epilog=example("bottleneck need demo/runs/softmax"))
-@with_source(kind=False)
+@measurement("bottleneck need demo/runs/softmax")
 @listed("--ranks", "ranks", WHOLE, metavar="R,R,…", help="Numbers of dimensions r.  [default: 1, 2, 4, … and d]")
-@json_option
-def need(source: Source, ranks: tuple[int, ...] | None, json_to: Path | None) -> None:
+def need(**_: Any) -> None:
     """Measure how many dimensions of its output layer a model needs.
 
     The layer is reduced to r dimensions, fitted on the first half of the contexts (one smaller layer for all texts) and
@@ -132,48 +122,27 @@ def need(source: Source, ranks: tuple[int, ...] | None, json_to: Path | None) ->
     1 − TV. The second fit says what the text spans, the first what the model needs. SOURCE is a run folder or a
     Hugging Face model with one set of logits.
     """
-    from softmax_bottleneck.measure import need
-
-    show(need(source, ranks=ranks, progress=progress()), json_to)
 
 
-@click.command("head", epilog=example("bottleneck head demo/runs/softmax"))
-@with_layer
-@json_option
-def head(source: str, json_to: Path | None, **options: Any) -> None:
+@measurement("bottleneck head demo/runs/softmax", opening=with_layer)
+def head(**_: Any) -> None:
     """Describe an output layer from its weights alone: spectrum, bound, mean row, and rows that stand out.
 
     SOURCE is a run folder, a Hugging Face model, a GGUF file, or W as FILE or FILE:NAME. A text is not needed. Rows
     that were never trained are found by their cosine to rows known to be unused (Land and Bartolo 2024).
     """
-    from softmax_bottleneck.measure import head
-
-    show(head(source, **options), json_to)
 
 
-@click.command("argmaxable", epilog=example("bottleneck argmaxable demo/runs/softmax"))
-@with_layer
-@click.option("--kind", type=click.Choice(["matrix"]), help="Not needed any more: a file is taken as W.")
-@click.option(
-    "--limit",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    help="Time limit for each token's linear program, in seconds; a token that exceeds it is reported as unknown.",
-)
-@click.option("--workers", type=Count(), help="Number of processes.  [default: one for each processor]")
-@json_option
-def argmaxable(
-    source: str, limit: float, workers: int | None, json_to: Path | None, kind: str | None, **options: Any
-) -> None:
+@measurement("bottleneck argmaxable demo/runs/softmax", ARGMAXABLE, opening=with_layer)
+def argmaxable(workers: int | None, **_: Any) -> dict[str, Any]:
     """Find the tokens that no context vector makes the most likely: their embeddings lie in the others' convex hull.
 
     SOURCE is a run folder, a Hugging Face model or a GGUF file with a single softmax, or W as FILE or FILE:NAME, one
     row per token. A text is not needed.
     """
     from softmax_bottleneck.core.machine import cores
-    from softmax_bottleneck.measure import argmaxable
 
-    show(argmaxable(source, limit=limit, workers=workers or cores(), progress=progress(), **options), json_to)
+    return {"workers": workers or cores()}
 
 
 ROWS = {name: OPENING[name] for name in ("data", "split", "contexts", "kind", "head", "norm", "scale", "softcap")}

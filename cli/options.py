@@ -99,6 +99,13 @@ def pair(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def drawn(text: str) -> str | int:
+    """Read ``all`` or a number of pairs."""
+    if text != "all" and not (text.isdecimal() and len(text) < 19):
+        raise click.BadParameter(f"{text!r} is neither 'all' nor a number below 10^18")
+    return text if text == "all" else int(text)
+
+
 def method(name: str) -> str:
     """Refuse an unknown spectrum method; only a name other than ``auto`` loads the registry."""
     if name != "auto":
@@ -179,6 +186,10 @@ SPECIAL: Mapping[str, dict[str, Any]] = {
     "device": {"type": device},
     **{key: {"type": float} for key in ("scale", "temperature", "max_kl", "min_agreement", "max_ppl_ratio")},
     "softcap": {"type": float},
+    "pairs": {"type": drawn},
+    "seed": {"type": Count(0)},
+    "examples": {"type": Count(0)},
+    "limit": {"type": click.FloatRange(min=0, min_open=True)},
 }
 """What click is told of some options in addition."""
 device_option = options_of({"device": OPENING["device"]})

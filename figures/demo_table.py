@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -46,7 +47,7 @@ def cells(numbers: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _row(model: str, reports: pd.DataFrame) -> dict[str, str]:
-    tested = reports[reports["split"] != "valid"].groupby("metric")
+    tested: Any = reports[reports["split"] != "valid"].groupby("metric")
     values: dict[str, Sequence[float]] = tested["value"].apply(list).to_dict()
     means = {name: mean_text(values.get(metric, ()), form) for name, (metric, form) in MEANS.items()}
     ranks = {metric: rank_text(each.to_dict("records")) for metric, each in tested if metric.startswith("rank")}

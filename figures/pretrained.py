@@ -58,9 +58,9 @@ def smollm2(results: SavedResults) -> Iterator[dict[str, Any]]:
     for column, key in KEYS.items():
         found = results.frame[results.frame["source"].str.startswith(key)]
         values: dict[str, Any] = {}
-        for row in found.itertuples():
-            name = f"{row.source.removeprefix(key)} {row.metric}".strip()
-            values[name] = interval_text(row.low, row.high) if row.metric in RANKS else row.value
+        for row in found.to_dict("records"):
+            name = f"{row['source'].removeprefix(key)} {row['metric']}".strip()
+            values[name] = interval_text(row["low"], row["high"]) if row["metric"] in RANKS else row["value"]
         for label, text in ROWS.items():
             with suppress(KeyError):  # a number that was not measured
                 yield cell(label, column, "", text.format(values), source="measured")

@@ -161,7 +161,8 @@ class SavedResults:
         place = (f"{family}-{how.lower()}" if how and how not in ADAPTIVE else family), model
         metric = f"adaptive.{how}" if how in ADAPTIVE else METRICS.get(metric, metric)
         rows = self._by_model.get(place, self.frame[:0])
-        rows = rows[(rows["split"] == split) & (rows["contexts"].eq(contexts) | (contexts is None))]
+        rows = rows[rows["split"] == split]
+        rows = rows if contexts is None else rows[rows["contexts"] == contexts]
         found = rows[rows["metric"].str.removeprefix("bleu.scores.") == metric]
         return found if len(found) or metric != "kld" else rows[rows["metric"] == "kld.drawn"]
 

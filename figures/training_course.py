@@ -36,7 +36,7 @@ def course(results: SavedResults) -> pd.DataFrame:
     shown = {("perplexity", "valid"): "perplexity", ("rank_centered", "test"): "rank"}
     panels = [shown.get(place) for place in zip(frame["metric"], frame["split"], strict=True)]
     epochs = pd.to_numeric(frame["epoch"], downcast="integer")
-    data = frame.assign(panel=panels, epoch=epochs).dropna(subset="panel")
+    data = frame.assign(panel=pd.Series(panels, frame.index), epoch=epochs).dropna(subset="panel")
     data = data[["panel", "family", "model", "epoch", "value", "low", "high"]]
     ranked = data.loc[data["panel"] == "rank", "family"].mode()[:1]
     family = ranked if len(ranked) else data["family"][-1:]

@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from ..errors import ConfigurationError, meant
 from .checks import check_positive
@@ -44,6 +44,13 @@ DTYPE = (
     "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only to the "
     "body of a Hugging Face model; its output layer stays in float32."
 )
+PAIRS = "Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error."
+SAMPLE = "Number of contexts whose Jacobian is computed when the head is not log-linear."
+LIMIT = "Time limit for each token's linear program, in seconds; a token that exceeds it is reported as unknown."
+WORKERS = "Number of processes.  [default: one for each processor]"
+EXAMPLES = "Number of contexts to show where either of two sources is better; 0 for none."
+LLAMA = "Leave tokens below e^-16 in the reference out of KL, as llama.cpp's perplexity --kl-divergence does."
+INDEPENDENT = "As there, standard errors then take contexts as independent."
 """Longer help texts of options."""
 DEVICES = "auto", "cpu", "cuda", "mps", "xpu"
 """The usual devices; torch knows further ones."""
@@ -147,9 +154,31 @@ class Opening(HuggingFaceOptions, total=False):
     targets: Annotated[Any, Option(None, "(T,), ids of the tokens that follow those hidden states, if they are known.")]
 
 
-class Judging(TypedDict, total=False):
-    """What a comparison compares, and the limits that a model has to keep."""
+class Pairs(TypedDict, total=False):
+    """Which pairs of contexts a divergence is of."""
 
+    pairs: Annotated[Literal["all"] | int, Option("all", PAIRS, MEASURE, metavar="all|N")]
+    seed: Annotated[int, Option(0, "Seed of the random pairs.", MEASURE, metavar="N")]
+
+
+class Sample(TypedDict, total=False):
+    """At which contexts a gradient's Jacobian is computed."""
+
+    sample: Annotated[int, Option(64, SAMPLE, MEASURE, metavar="N", counts=True)]
+
+
+class Deciding(TypedDict, total=False):
+    """How long and by how many processes it is decided which tokens can be the argmax."""
+
+    limit: Annotated[float | None, Option(60.0, LIMIT, COMPUTE, metavar="SECONDS")]
+    workers: Annotated[int | None, Option(None, WORKERS, COMPUTE, metavar="N", counts=True, more="In Python it is 1.")]
+
+
+class Judging(TypedDict, total=False):
+    """What a comparison compares and shows, and the limits that a model has to keep."""
+
+    examples: Annotated[int, Option(5, EXAMPLES, MEASURE, metavar="N", more="So many are kept for each model.")]
+    like_llama_cpp: Annotated[bool, Option(False, LLAMA, MEASURE, more=INDEPENDENT)]
     temperature: Annotated[
         float, Option(1.0, "Divide all log-probabilities by this, and normalize them again.", MEASURE, metavar="NUMBER")
     ]
@@ -189,25 +218,24 @@ def _hints(options: type) -> list[tuple[str, Any]]:
     )
 
 
-OPENING: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(Opening)}
+def table(options: type) -> Mapping[str, Option]:
+    """Return the options of such a class by name."""
+    return {name: hint.__metadata__[0] for name, hint in _hints(options)}
+
+
+OPENING = table(Opening)
 HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
-
-COMPARE: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(Judging)}
-LAYER: Mapping[str, Option] = {name: hint.__metadata__[0] for name, hint in _hints(LayerOptions)}
+LAYER, COMPARE, KLD, GRADIENT, ARGMAXABLE = map(table, (LayerOptions, Judging, Pairs, Sample, Deciding))
 
 
-def describe(options: type) -> None:
+def _describe(options: type) -> None:
     """Add a line for each option to the docstring of a class of options."""
     lines = []
-    for name, hint in _hints(options):
-        option = hint.__metadata__[0]
+    for name, option in table(options).items():
         values = f"One of {', '.join(map(repr, option.choices))}." if option.choices else ""
         lines.append(f"* ``{name}``: {' '.join(filter(None, (option.help, values, option.more)))}")
-    options.__doc__ = "\n\n".join([str(options.__doc__), "\n".join(lines)])
-
-
-for _options in (Opening, LayerOptions):
-    describe(_options)
+    if lines[-1] not in str(options.__doc__):
+        options.__doc__ = "\n\n".join([str(options.__doc__), "\n".join(lines)])
 
 
 RANK: Mapping[str, Option] = {
@@ -238,13 +266,14 @@ RANK: Mapping[str, Option] = {
 
 
 def takes(options: type) -> Callable[[Function], Function]:
-    """Return a decorator for a function with ``**options`` of such a class.
+    """Return a decorator for a function with ``**options`` of such a class, whose docstring then describes them.
 
     ``inspect.signature``, and so ``help`` and notebooks, show every option, and an unknown one is a `TypeError` that
     names the function and its arguments.
     """
 
     def decorate(function: Function) -> Function:
+        _describe(options)
         own = inspect.signature(function)
         named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
         more = [

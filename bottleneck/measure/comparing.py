@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import typed
-from ..core.options import COMPARE, Judging, describe, takes
+from ..core.options import COMPARE, Judging, takes
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models.source import text_of
 from ..results.base import short_names
@@ -35,16 +35,10 @@ class ComparisonOptions(MeasurementOptions, Judging, total=False):
     """The options of a comparison."""
 
 
-describe(ComparisonOptions)
-
-
 @overload
 def compare(
     first: list[Any] | tuple[Any, ...] | dict[str, Any],
     second: None = None,
-    *,
-    examples: int = 5,
-    like_llama_cpp: bool = False,
     **options: Unpack[ComparisonOptions],
 ) -> Comparisons: ...
 
@@ -53,9 +47,6 @@ def compare(
 def compare(
     first: Any,
     second: Any,
-    *,
-    examples: int = 5,
-    like_llama_cpp: bool = False,
     **options: Unpack[ComparisonOptions],
 ) -> Comparison: ...
 
@@ -65,9 +56,6 @@ def compare(
 def compare(
     first: Any,
     second: Any = None,
-    *,
-    examples: int = 5,
-    like_llama_cpp: bool = False,
     **options: Unpack[ComparisonOptions],
 ) -> Comparison | Comparisons:
     r"""Compare models Q with a reference P on one text, exactly, in one pass and one more for each difference's rank.
@@ -92,11 +80,7 @@ def compare(
         first: the reference, a source as for `rank`; or a list, or a dictionary by label, of the reference and all
             models.
         second: the model, a source with the same contexts, unless ``first`` is several sources.
-        examples: number of contexts to keep for each model.
-        like_llama_cpp: whether KL(P‖Q) leaves out tokens whose probability in P is at most e⁻¹⁶, as llama.cpp's
-            ``perplexity --kl-divergence`` does; as there, standard errors take contexts as independent. Its other
-            definitions are those above.
-        options: how the sources are opened, where to report, and which limits a model has to keep, see
+        options: how the sources are opened, where to report, what is shown, and which limits a model has to keep, see
             `ComparisonOptions`.
 
     Returns:
@@ -114,10 +98,8 @@ def compare(
         >>> round(compare(P, Q).statistics["acceptance"].value, 12)
         0.875
     """
-    if examples < 0:
-        raise ConfigurationError(Parameter("examples"), f" must be at least 0, not {examples}")
-    how = {name: options.get(name, option.default) for name, option in COMPARE.items()}
-    temperature, floor, *limits = _checked(**how)
+    how: dict[str, Any] = {name: options.get(name, option.default) for name, option in COMPARE.items()}
+    examples, like_llama_cpp, temperature, floor, *limits = _checked(**how)
     several = second is None and isinstance(first, list | tuple | dict)
     if (second is None) != several or (several and len(first) < 2) or (not several and is_several(first)):
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")

@@ -13,7 +13,7 @@ from ..core.checks import typed
 from ..core.clock import each_spent, spent
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
-from ..core.options import OPENING, RANK, Option, describe, takes
+from ..core.options import OPENING, RANK, Option, takes
 from ..core.parallel import ALONE, Processes
 from ..core.version import __version__
 from ..errors import Function, MatrixError, Parameter, Sentence
@@ -74,10 +74,6 @@ class RankOptions(SpectrumOptions, total=False):
     inf: Annotated[str, RANK["inf"]]
     estimate_hidden_size: Annotated[bool, RANK["estimate_hidden_size"]]
     checkpoint: Annotated[bool, Option(False, "Add what H, W, gradient and loss show, as of several checkpoints.")]
-
-
-for _options in (SpectrumOptions, RankOptions):
-    describe(_options)
 
 
 def compute_spectrum(source: Source, eps: float, how: SpectrumSettings) -> tuple[Spectrum, str]:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..core.checks import check_positive
 from ..core.devices import exact
 from ..core.full_precision import full_precision
+from ..core.options import Sample
 from ..core.progress import Progress, reporting
 from ..errors import Function, MatrixError, Sentence, SourceError
 from ..language_models import ModelOnText
@@ -28,8 +28,6 @@ from ..sources.measurement import MeasurementOptions, measurement, opened
 from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
 
-DEFAULT_SAMPLE = 64
-"""Number of contexts whose Jacobian is computed for an output layer that is not log-linear."""
 JACOBIAN_BYTES = 64 << 20
 """Size of one block of directions of a Jacobian."""
 BATCH = 256
@@ -142,8 +140,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-@measurement(opens=opened, check=lambda sample, **_: check_positive(sample=sample))
-def gradient(source: Source, *, sample: int = DEFAULT_SAMPLE, **options: Unpack[MeasurementOptions]) -> GradientReport:
+class GradientOptions(MeasurementOptions, Sample, total=False):
+    """The options of `gradient`."""
+
+
+@measurement(GradientOptions, opens=opened)
+def gradient(source: Source, **options: Unpack[GradientOptions]) -> GradientReport:
     r"""Measure the share of the loss gradient at the logits that backpropagation passes on to the hidden states.
 
     The loss −log P(y) has the gradient G = P − onehot(y) at the logits, (T, M), and G W at the hidden states, the input
@@ -164,8 +166,8 @@ def gradient(source: Source, *, sample: int = DEFAULT_SAMPLE, **options: Unpack[
 
     Args:
         source: a model as for `rank`, with known targets.
-        sample: number of evenly spaced contexts at which the Jacobian is computed.
-        options: how the source is opened, and where to report, see `MeasurementOptions`.
+        options: how the source is opened, and at how many evenly spaced contexts the Jacobian is computed, see
+            `GradientOptions`.
 
     Raises:
         SourceError: for a matrix, which has no output layer.
@@ -191,7 +193,7 @@ def gradient(source: Source, *, sample: int = DEFAULT_SAMPLE, **options: Unpack[
     # Context vectors that are larger than the hidden states fill a part of the columns of W alone.
     weight = None if factors is None or factors.weight.shape[1] > first.shape[1] else factors.weight
     if weight is None:
-        used = np.unique(np.linspace(0, len(targets) - 1, min(sample, len(targets))).astype(np.int64))
+        used = np.unique(np.linspace(0, len(targets) - 1, min(options["sample"], len(targets))).astype(np.int64))
     with full_precision():
         finite = source.head.log_prob(first)[0].isfinite()
     possible = slice(None) if bool(finite.all()) else finite  # no gradient reaches h through tokens of probability 0

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..core.checks import check_above_zero
-from ..core.options import LayerOptions
+from ..core.options import Deciding, LayerOptions
 from ..core.progress import reporting
 from ..errors import Function, Sentence, SourceError
 from ..heads import RankBound
@@ -214,22 +214,18 @@ def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
     )
 
 
-@measurement(opens=layers, check=lambda limit, **_: check_above_zero(limit=limit))
-def argmaxable(
-    source: OutputWeights,
-    *,
-    limit: float | None = 60.0,
-    workers: int = 1,
-    **options: Unpack[MeasurementOptions],
-) -> ArgmaxReport:
+class ArgmaxableOptions(MeasurementOptions, Deciding, total=False):
+    """The options of `argmaxable`."""
+
+
+@measurement(ArgmaxableOptions, opens=layers, check=lambda limit, **_: check_above_zero(limit=limit))
+def argmaxable(source: OutputWeights, **options: Unpack[ArgmaxableOptions]) -> ArgmaxReport:
     """Decide for each token of a source's output layer whether any context vector makes it the argmax.
 
     Args:
         source: an output layer as for `head`, a single softmax, log-linear or with an increasing function applied to
             each logit. A text is neither read nor asked for.
-        limit: seconds for each token's linear program; a token that exceeds it is reported as unknown.
-        workers: number of processes; see `theory.unargmaxable`.
-        options: see `LayerOptions`; the other options of `MeasurementOptions` are accepted and change nothing.
+        options: see `ArgmaxableOptions`; those about a text are accepted and change nothing.
 
     Raises:
         SourceError: for a mixture, whose argmax no single set of logits decides, or what has no output layer.
@@ -241,8 +237,9 @@ def argmaxable(
             f"{layer.source['path']} has a {layer.source['head']} head: the argmax of a mixture is not decided by one "
             "set of logits; give a model with a single softmax"
         )
-    progress = reporting(options.get("progress", False))
-    report = unargmaxable(layer.weight, layer.bias, seconds=limit, workers=workers, progress=progress)
+    progress = reporting(options["progress"])
+    how = {"seconds": options["limit"], "workers": options["workers"] or 1}
+    report = unargmaxable(layer.weight, layer.bias, progress=progress, **how)
     if layer.own_tokens is not None and layer.own_tokens < report.vocab:
         report = report.with_padding(layer.own_tokens)
     return replace(report, source=layer.source)

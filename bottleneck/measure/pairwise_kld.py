@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_seed, shown, typed
+from ..core.options import Pairs
 from ..core.progress import reporting
 from ..errors import ConfigurationError, MatrixError, Parameter
 from ..sources import Source
@@ -259,21 +260,18 @@ def _slices(matrix: Any) -> Iterable[Any]:
         yield matrix[start : start + rows_at_once]
 
 
-@measurement(check=lambda pairs, seed, **_: _checked_pairs(pairs, seed))
-def kld(
-    source: Source,
-    *,
-    pairs: Literal["all"] | int = "all",
-    seed: int = 0,
-    **options: Unpack[MeasurementOptions],
-) -> PairwiseKLD:
+class KldOptions(MeasurementOptions, Pairs, total=False):
+    """The options of `kld`."""
+
+
+@measurement(KldOptions, check=lambda pairs, seed, **_: _checked_pairs(pairs, seed))
+def kld(source: Source, **options: Unpack[KldOptions]) -> PairwiseKLD:
     """Measure the expected pairwise KL divergence of a source's rows, in nats (Yang et al. 2018, appendix C.1).
 
     Args:
         source: as for `rank`.
-        pairs: ``"all"`` for all T² ordered pairs, exactly and in one pass, or the number of pairs to draw, at least 2.
-        seed: seed of the draw.
-        options: how the source is opened, and where to report, see `MeasurementOptions`.
+        options: how the source is opened, where to report, and whether all T² ordered pairs are used, in one pass, or
+            at least 2 that are drawn, see `KldOptions`.
 
     Raises:
         BottleneckError: for a source that cannot be read, rows that are not finite or not log-probabilities, or tokens
@@ -304,8 +302,8 @@ def kld(
 
     found = pairwise_kld(
         blocks,
-        pairs=pairs,
-        seed=seed,
+        pairs=options["pairs"],
+        seed=options["seed"],
         shape=source.entries_shape,
         kind="logits" if source.description["kind"] in ("logits", "extended") else "log-probs",
         eps=source.rows_precision,

@@ -32,10 +32,8 @@ INF = RANK["inf"].choices
 """The ways to treat entries of −∞."""
 
 
-def _check(eps: Any = None, inf: str = INF[0], **_: Any) -> None:
-    """Refuse a roundoff finer than float64's, and an unknown way to treat −∞."""
-    if inf not in INF:
-        raise ConfigurationError(f"unknown inf {inf!r}; it is one of {', '.join(INF)}")
+def _check(eps: Any = None, **_: Any) -> None:
+    """Refuse a roundoff finer than float64's."""
     if eps is not None and (value := precision(eps).value) < EPS["float64"]:
         raise ConfigurationError(
             f"eps {value:.3g} is finer than float64's roundoff ({EPS['float64']:.3g}), in which everything is "

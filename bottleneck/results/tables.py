@@ -160,7 +160,7 @@ def mean_text(values: Sequence[float], form: str) -> str:
     return format(statistics.mean(values), form) + spread
 
 
-def rank_text(ranks: Sequence[Mapping[str, Any]]) -> str:
+def rank_text(ranks: Sequence[Mapping[Any, Any]]) -> str:
     """Return the ranks of several seeds as text, least to largest.
 
     If one of them is indeterminate, the interval of tolerances ten times larger and smaller comes first, with the ranks

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..core.checks import typed
 from ..core.clock import counting
-from ..core.options import LAYER, OPENING, Opening, Option, describe, takes
+from ..core.options import LAYER, OPENING, Opening, Option, check_options, table, takes
 from ..core.progress import SILENT, Progress, reporting
 from ..language_models import OutputWeights, Source
 from ..results.base import Result, Results, short_names
@@ -45,9 +45,6 @@ class MeasurementOptions(Opening, total=False):
     """The options of every measurement of a matrix."""
 
     progress: Annotated[Progress | bool, Option(False, "Where to report; True means standard error.")]
-
-
-describe(MeasurementOptions)
 
 
 def opened(sources: Iterable[Any], options: Any) -> list[Source]:
@@ -104,12 +101,17 @@ def measurement(  # type: ignore[misc]
     def decorate(function: Callable[..., Any]) -> Any:
         own = inspect.signature(function)
         first, *others = own.parameters.values()
+        known = table(options)
+        defaults = {name: option.default for name, option in known.items()}
+        added = {name: option for name, option in known.items() if name not in OPENING}
 
         @wraps(function)
         def measured(*arguments: Any, **named: Any) -> Any:
             given, started = own.bind(*arguments, **named), time.monotonic()
             given.apply_defaults()
-            (source, *more), settings = given.args, given.kwargs
+            (source, *more), own_settings = given.args, given.kwargs
+            settings = {**defaults, **own_settings}
+            check_options(added, settings)
             check(**settings)
 
             def measure(source: Any, started: float) -> Any:
@@ -121,7 +123,7 @@ def measurement(  # type: ignore[misc]
                 (one,) = opens([source], settings)
                 return measure(one, started)
             by_label, progress = labelled(source), reporting(settings.get("progress", False))
-            settings = {**of_all(by_label.values()), **settings}
+            settings |= {**of_all(by_label.values()), **own_settings}
             sources = dict(zip(by_label, opens(by_label.values(), settings), strict=True))
             return several(results_of(sources, lambda each: counting()(measure)(each, time.monotonic()), progress))
 
