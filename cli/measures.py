@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,10 @@ def measurement(
 
             source = given.pop("source" if count == 1 else "sources")
             given |= check(**given) or {}
-            function = functools.partial(getattr(measure, check.__name__), progress=progress(), **given)
+            function = getattr(measure, check.__name__)
+            if "progress" in inspect.signature(function).parameters:
+                given["progress"] = progress()
+            function = functools.partial(function, **given)
             if count == 1:
                 show(function(source), json_to)
             else:

@@ -61,7 +61,7 @@ def _part(
     end = f", {CORPORA[part.corpus]}" if several else ""
     matrix = part.metric in ("rank", "pairwise KL")
     sizes = results.frame[results.frame["metric"] == "embedding_size"].drop_duplicates(["family", "model"])
-    models = [*sizes[sizes["kind"].isin(("demo", "perplexity"))].itertuples()]
+    models = [*sizes[sizes["kind"].isin(("demo", "perplexity", "dialog"))].itertuples()]
     own = [_small(family, each, contexts=matrix) for family in small for each in models if each.family == family]
     for row in (*part.rows, *own):
         for column, value in zip(part.columns, row.values or [""] * len(part.columns), strict=True):

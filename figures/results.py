@@ -1,8 +1,8 @@
 """Saved results of the commands under one folder, and all their numbers as one table.
 
 A file says of what kind it is, and perhaps of which model and seed; otherwise its place does: ``FAMILY/NAME.json``
-belongs to the preset FAMILY-NAME, and ``NAME.epoch-3.json`` to a checkpoint after three epochs. Other text after a dot,
-as in ``NAME.valid.json``, is free.
+belongs to the preset FAMILY-NAME, ``NAME-1.json`` to seed 1, and ``NAME.epoch-3.json`` to a checkpoint after three
+epochs. Other text after a dot, as in ``NAME.valid.json``, is free.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ def read_file(path: Path, folder: Path) -> list[Saved]:
     explain_read_errors(path, ConfigurationError, REMEDY, lambda: checked(content))
     family, name = _place(folder, path)
     if kind != "results":
-        return [Saved(path, kind, family, str(content.get("name", name)), content)]
+        model = name.removesuffix(f"-{seed}") if (seed := content.get("seed")) else name
+        return [Saved(path, kind, family, str(content.get("name", model)), content)]
     several = content["results"]
     sources = [each.get("source", {}) for each in several]
     names = [str(source.get("label") or source.get("path") or place) for place, source in enumerate(sources, start=1)]

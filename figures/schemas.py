@@ -11,6 +11,7 @@ from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
 from softmax_bottleneck.core.json_file import Count, Magnitude, Size, check_schema
+from softmax_bottleneck.evaluation.dialog import DialogScores
 from softmax_bottleneck.heads.plif import SlopeStatistics
 from softmax_bottleneck.measure.comparison import Comparison
 from softmax_bottleneck.measure.divergence_report import PairwiseKLD
@@ -164,7 +165,7 @@ def _check_fit(fit: Fitted) -> Fitted:
     return fit
 
 
-_RESULTS = {result.kind: _saved(result) for result in (Comparison, PairwiseKLD, Perplexity, RankReport)}
+_RESULTS = {result.kind: _saved(result) for result in (Comparison, DialogScores, PairwiseKLD, Perplexity, RankReport)}
 
 
 class _Several(TypedDict):

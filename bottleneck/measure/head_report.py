@@ -237,9 +237,8 @@ def argmaxable(source: OutputWeights, **options: Unpack[ArgmaxableOptions]) -> A
             f"{layer.source['path']} has a {layer.source['head']} head: the argmax of a mixture is not decided by one "
             "set of logits; give a model with a single softmax"
         )
-    progress = reporting(options["progress"])
-    how = {"seconds": options["limit"], "workers": options["workers"] or 1}
-    report = unargmaxable(layer.weight, layer.bias, progress=progress, **how)
+    progress, workers = reporting(options["progress"]), options["workers"] or 1
+    report = unargmaxable(layer.weight, layer.bias, seconds=options["limit"], workers=workers, progress=progress)
     if layer.own_tokens is not None and layer.own_tokens < report.vocab:
         report = report.with_padding(layer.own_tokens)
     return replace(report, source=layer.source)

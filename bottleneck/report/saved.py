@@ -15,7 +15,7 @@ from .contents import Contents, Model
 
 RANKS = ("demo", "rank")
 """Kinds of files that hold a rank report."""
-OTHERS = ("kld", "perplexity", "comparison")
+OTHERS = ("kld", "perplexity", "dialog", "comparison")
 """Kinds of files that add to a model."""
 NAMES = {
     "perplexity": "{split} perplexity",
@@ -55,7 +55,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
             groups.setdefault((each.path.parent, each.key, each.split), []).append(each)
     if not groups:
         raise ConfigurationError(f"{', '.join(map(str, paths))}: without a rank report; {WRITTEN_BY}")
-    others = [each for each in saved if each.kind in ("kld", "perplexity")]
+    others = [each for each in saved if each.kind in OTHERS[:-1]]
     models = []
     for seeds in groups.values():
         first = min(seeds, key=lambda each: each.seed)

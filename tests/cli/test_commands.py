@@ -11,7 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from softmax_bottleneck.figures.demo_table import cells, read
+from softmax_bottleneck.figures import read
+from softmax_bottleneck.figures.demo_table import cells
 
 from .conftest import Bottleneck, values_of
 
@@ -37,7 +38,7 @@ def test_demo_writes_what_it_says(world: Path, bottleneck: Bottleneck, monkeypat
     shutil.copytree("demo/runs", "my demo/runs")
     done = bottleneck("demo", "--out", "my demo")
     assert done.exit_code == 0, done.stderr
-    _, rows = cells(read(Path("my demo/reports")))
+    _, rows = cells(read(Path("my demo/reports")).frame)
     assert [row[0] for row in rows] == ["softmax", "moc", "mos", "lms-plif"]
     assert all(cell in done.stdout for row in rows for cell in row)
     assert max(map(len, done.stdout.splitlines())) <= 80

@@ -72,7 +72,7 @@ REFUSED = [
     ("demo --models mos,gss", 1, "demo has no model 'gss'; its models are softmax, moc, mos, lms-plif"),
     ("demo --set seed=7", 1, "give their number, at least 1, with --seeds"),
     ("demo --set head.name=gss", 1, "choose them with --family"),
-    ("demo --reports demo", 1, "holds no reports"),
+    ("demo --reports demo", 1, "is not a result; name a folder of the demo's reports"),
     ("demo --family ptb-small-nt-asgd", 1, "starts from a run of ptb-small-awd-softmax: give --initial DIR/runs"),
     ("demo --reports demo/reports --contexts 3", 2, "--reports only prints a table: leave out --contexts"),
     ("figures mos-fig-1 --out x", 1, "unknown figure 'mos-fig-1'; known figures are mos-figure-1, lms-figure-1, "),

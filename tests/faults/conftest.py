@@ -114,7 +114,7 @@ def _more_results(world: Path) -> None:
     for name, file in {
         "report.json": "demo/lms-plif.json", "report.npz": "demo/lms-plif.npz", "rank.npz": "demo/mos.npz",
         "mos.epoch-1.json": "ptb-fast/mos.epoch-1.json", "comparison.json": "demo/mos.against-moc.json",
-        "score.json": "ptb/kn5.json", "bench.json": "bench/training.json",
+        "score.json": "ptb/kn5.json", "dialog.json": "switchboard-small/mos.json", "bench.json": "bench/training.json",
         "heads.json": "bench/heads.json", "profile.json": "bench/synthetic-profile.json",
         "concentrations.json": "synthetic/concentrations.json",
     }.items():  # fmt: skip

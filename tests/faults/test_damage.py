@@ -201,6 +201,7 @@ RESULTS: dict[str, dict[str, Any]] = {
     "cells": {"cells.0.kl": None},
     "concentrations": {"curves.0.ranks": [1]},
     "comparison": {"sources": [{"path": "a"}]},
+    "dialog": {"bleu": {"scores": {"BLEU": 5}}},
     "divergence": {"histogram": {"edges": [0.0, 1.0], "counts": [0]}},
     "bench": {"cases.softmax.epoch_seconds": 0},
 }
