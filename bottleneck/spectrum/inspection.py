@@ -9,44 +9,27 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from .blocks import WHOLE, native_dtype
 from .noise import COLUMNS, FEWEST, ROWS, different, evenly, find_noise
-from .precision import EPS, Noise, Precision, precision
-from .replaced import MASK, Replaced
+from .precision import EPS, ROUNDINGS, Noise, Precision, precision
+from .replaced import MASK, RARE, Replaced
 from .rules import MARGIN, tolerance
 
-FITTING = 0.9
-"""Share of a row's entries that must fit a narrower type to show that the row was rounded to it."""
-COUNTING = 128
-"""Integers below this are exact in every type, and show nothing about the type."""
-LEAST_ENERGY = 1e-6
-"""Least share of the energy that half of the rows or columns hold, unless a few of them dominate."""
-ROW_SUM_TOLERANCE = 32
-"""Allowed error of log Σ P of a row, in units of eps · log M: the rounding of each log P and of a careful softmax."""
 LEAST_ROW_SUM = 1e-10
 """Allowed error of log Σ P of a row of any precision, in nats: that of 10⁵ terms added one by one, as
 `numpy.logaddexp.reduce` adds them, reaches 10⁻¹¹ in float64."""
-FEW_EQUAL = 0.05
-"""Most equal neighbours in order, of all numbers of a row, where nothing but a floor makes numbers equal."""
-FEW = 100
-"""One row in this many, and at least two rows, may fit a narrower type by chance."""
-LARGEST_EXPONENT = 300
-"""Entries up to 2^±300 have squares that float64 holds, and sums of them."""
-NORMALIZED = 0.01
-"""Largest |log Σ exp| of rows that are log-probabilities, whatever the matrix is said to be."""
 AT_ONCE, LEAST_ROWS = 1 << 17, 16
 """Entries that are inspected at once, which fit in a cache in float64, and the least number of rows."""
-TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
-"""Smallest number of full precision of each type."""
 
 
 def allowed_log_sum(eps: Precision, vocab: int) -> float:
     """Return the largest |log Σ P| of a row, in nats, that its precision explains; steps of δ move it by δ/2."""
     steps = eps.coarse.step / 2 if eps.coarse and math.isfinite(eps.coarse.step) else 0.0
-    return max(LEAST_ROW_SUM, ROW_SUM_TOLERANCE * eps.value * max(1.0, math.log(vocab)), steps)
+    return max(LEAST_ROW_SUM, ROUNDINGS * eps.value * max(1.0, math.log(vocab)), steps)
 
 
 class Inspection:
@@ -98,7 +81,7 @@ class Inspection:
         likeliest = rows.max(1, keepdims=True)
         rows, likeliest = (each[likeliest[:, 0] > -np.inf] for each in (rows, likeliest))
         log_sums = likeliest[:, 0] + np.log(np.exp(rows - likeliest).sum(1))
-        self._normalized &= bool((np.abs(log_sums) < NORMALIZED).all())
+        self._normalized &= bool((np.abs(log_sums) < RARE).all())
         if self._language:
             self._replaced.sample(rows, likeliest, log_sums)
         self._sample.append(rows[:, evenly(rows.shape[1], COLUMNS)])
@@ -146,7 +129,7 @@ class Inspection:
         if self.largest == 0:
             return 0
         exponent = math.frexp(self.largest)[1]
-        return exponent if abs(exponent) > LARGEST_EXPONENT else 0
+        return exponent if abs(exponent) > np.finfo(np.float64).maxexp // 4 else 0  # squares, and sums of them
 
     @property
     def masked(self) -> NDArray[np.bool_]:
@@ -197,7 +180,7 @@ class Inspection:
     def check_digits(self) -> None:
         """Raise `MatrixError` if the largest number is subnormal in its type."""
         name = max({"float64", *self.dtypes} - {WHOLE}, key=EPS.__getitem__)
-        if 0 < self.largest < TINY.get(name, 0.0):
+        if 0 < self.largest < torch.finfo(getattr(torch, name)).tiny:
             raise MatrixError(
                 f"the largest number, {self.largest:.3g}, is subnormal in {name}: its digits were lost; multiply the "
                 "matrix by a power of two before it is stored, no rank depends on the scale"
@@ -226,11 +209,11 @@ class Inspection:
         """
         rows = np.concatenate(self._row_energies)
         columns = np.where(self.masked, 0.0, self._column_energies)
-        limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), eps)
+        limit = MARGIN * tolerance(1.0, (len(rows), len(columns)), min(eps, EPS["float32"]))
         for name, energies in (("row", rows), ("column", columns)):
             order = np.argsort(energies)
             energy_of_smallest = np.cumsum(energies[order])  # by the smallest ones
-            lost = int(np.searchsorted(energy_of_smallest, min(limit**2, LEAST_ENERGY) * energy_of_smallest[-1]))
+            lost = int(np.searchsorted(energy_of_smallest, limit**2 * energy_of_smallest[-1]))
             if 2 * lost > len(energies) and energy_of_smallest[lost - 1] > 0:
                 share = energy_of_smallest[lost - 1] / energy_of_smallest[-1]
                 return (
@@ -247,13 +230,13 @@ class Inspection:
         # Of numbers that were rounded coarsely many are equal.
         sample, eps = np.sort(self._unmasked[:, different(self._unmasked.T)], 1), self.stored.value
         equal = (sample[:, 1:] == sample[:, :-1]).mean() if sample.shape[1] > 1 else 0.0
-        return self._replaced.sentence(*self._hashes, eps if eps <= EPS["float32"] and equal < FEW_EQUAL else None)
+        return self._replaced.sentence(*self._hashes, eps if eps <= EPS["float32"] and equal < RARE else None)
 
     def _fitting(self, sample: NDArray[np.float64]) -> set[str]:
         rows = np.sort(sample, 1)
         telling = rows != np.rint(rows)
         if self._normalizable:
-            telling |= np.abs(rows) >= COUNTING
+            telling |= np.abs(rows) >= 1 / EPS["bfloat16"]  # smaller integers are exact in every type
         if not telling.any():
             return set()
         telling[:, 1:] &= rows[:, 1:] != rows[:, :-1]  # a constant row is one number
@@ -262,8 +245,8 @@ class Inspection:
         names = set()
         for name in ("float32", "bfloat16", "float16"):
             fits = _fits(rows, name)
-            rows_that_fit = int(((fits & telling).sum(1)[enough] >= FITTING * counts[enough]).sum())
-            if fits.all() or rows_that_fit >= max(2, len(rows) / FEW):
+            rows_that_fit = int((2 * (fits & telling).sum(1)[enough] > counts[enough]).sum())
+            if fits.all() or rows_that_fit >= max(2, RARE * len(rows)):
                 names.add(name)
         return names
 

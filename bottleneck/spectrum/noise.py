@@ -9,32 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .lapack import svd
-from .precision import EPS, Noise
+from .precision import EPS, ROUNDINGS, Noise
+from .rules import NOISE_FACTOR
 
-Rows = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
-ROWS, COLUMNS = 2048, 1024
-"""Most rows and columns of the sample that is searched for noise."""
-FIRST = 512
+ROWS = 2048
+"""Most rows of the sample that is searched for noise, for a search of about a second; `COLUMNS` are half as many."""
+COLUMNS = ROWS // 2
+FIRST = COLUMNS // 2
 """Columns of a first search; the whole sample is searched if they leave less than half of them to noise."""
 FEWEST = 8
-"""Least number of directions that show a floor."""
+"""Least number of directions, of rows or of tokens that show something of all."""
 ABOVE = 1.1
 """Ratio of the largest singular value of a residual to that of the same entries with random signs, up to which the
 residual counts as noise: the largest value of noise fluctuates by a few percent (Tracy and Widom 1994)."""
-LARGEST = 0.3
+LARGEST = 1 / math.sqrt(12)
 """Largest noise, relative to the entries, that a rounding makes: steps as large as the entries. What is larger is the
 matrix itself."""
-COARSER = 16.0
-"""Step of a rounding that is coarser than a type, in units of its eps times the entries: what computes in the type,
-such as log-softmax, adds errors of a few."""
-LOOSE = 1.3
-"""The same ratio to an estimate of that value from above, beyond which the residual cannot count as noise."""
-STEPS, BLOCK = 12, 6
-"""Iterations and vectors that find the largest singular value to about a percent."""
+STEPS = math.ceil(1.2 / (ABOVE - 1))
+"""Iterations that find the largest singular value to half of the part by which it may be above."""
 
 
-def find_noise(sample: Rows, *, eps: float, size: float | None = None, largest: float = LARGEST) -> Noise | None:
+def find_noise(sample: Matrix, *, eps: float, size: float | None = None, largest: float = LARGEST) -> Noise | None:
     r"""Return the noise that a sample of a matrix shows, or ``None`` if its singular values decay to the end.
 
     Rounding errors are nearly independent, and independent errors of symmetric distribution are as likely with any
@@ -60,13 +57,13 @@ def find_noise(sample: Rows, *, eps: float, size: float | None = None, largest: 
     exponent = math.frexp(float(np.abs(sample).max()))[1]
     sample = np.ldexp(sample, -exponent)
     sizes = np.abs(sample).max(1) if size is None else math.ldexp(size, -exponent)
-    constant = np.ptp(sample, axis=1) <= COARSER * min(eps, EPS["float32"]) * sizes
+    constant = np.ptp(sample, axis=1) <= ROUNDINGS * min(eps, EPS["float32"]) * sizes
     if sample.shape[1] > 1 and 2 * constant.sum() > len(sample):
         return Noise(math.inf, is_coarse=True)
     floor = _floor(sample[different(sample)][:, different(sample.T)], largest)
     if floor is None:
         return None
-    least = COARSER * eps * (float(np.sqrt(np.mean(sample**2))) if size is None else math.ldexp(size, -exponent))
+    least = ROUNDINGS * eps * (float(np.sqrt(np.mean(sample**2))) if size is None else math.ldexp(size, -exponent))
     is_coarse = floor.is_resolved and bool(math.sqrt(12) * floor.deviation > least)
     return Noise(math.ldexp(floor.deviation, exponent), is_coarse)
 
@@ -77,7 +74,7 @@ class _Floor(NamedTuple):
     """Whether it is the noise of the entries, or the roundoff of this decomposition, below which there may be less."""
 
 
-def _floor(sample: Rows, largest: float, most: int | None = None) -> _Floor | None:
+def _floor(sample: Matrix, largest: float, most: int | None = None) -> _Floor | None:
     """Return the floor of a sample, or ``None`` if there is none or ``most`` directions or more stand above it."""
     if sample.shape[1] > FIRST and len(sample) > FIRST:
         rows, columns = len(sample), sample.shape[1]
@@ -102,9 +99,9 @@ def _floor(sample: Rows, largest: float, most: int | None = None) -> _Floor | No
     arithmetic = 2.0**-52 * max(float(np.sqrt(np.mean(sample**2))) * norms[0], 4 * float(values[0]))
     edges = norms / norms[0] / np.sqrt((1 - behind / rows) * (1 - behind / columns))
     # Random signs hardly make a larger norm than the largest norms of a row and of a column together.
-    possible = values <= np.maximum(LOOSE * edges * (_norms_behind(left) + _norms_behind(right)), arithmetic)
+    possible = values <= np.maximum(NOISE_FACTOR * edges * (_norms_behind(left) + _norms_behind(right)), arithmetic)
     is_small = values <= np.maximum(largest * float(np.sqrt(np.mean(centered**2))) * norms, arithmetic)
-    single, start = (left.astype(np.float32), V.astype(np.float32)), random.standard_normal((columns + 1, BLOCK))
+    single, start = (left.astype(np.float32), V.astype(np.float32)), random.standard_normal((columns + 1, FEWEST))
     signs = 1 - 2 * random.integers(2, size=centered.shape, dtype=np.int8).astype(np.float32)
 
     def is_noise(r: int) -> bool:
@@ -140,12 +137,12 @@ def evenly(size: int, most: int) -> NDArray[np.int64]:
     return np.linspace(0, size - 1, min(most, size)).astype(int)
 
 
-def _norms_behind(scaled: Rows) -> Rows:
+def _norms_behind(scaled: Matrix) -> Matrix:
     """Return the largest norm of a row of U Σ without its first 0, 1, … columns."""
     return np.asarray(np.sqrt(np.cumsum(scaled[:, ::-1] ** 2, 1)[:, ::-1].max(0)))
 
 
-def _exceeds(matrix: NDArray[np.float32], limit: float, start: Rows) -> bool:
+def _exceeds(matrix: NDArray[np.float32], limit: float, start: Matrix) -> bool:
     """Return whether the largest singular value is above a limit, by subspace iteration from ``start``, (m, k).
 
     The estimate grows; of noise of any profile it misses less than a part of 0.6/n after n ≥ 3 steps.
@@ -161,7 +158,7 @@ def _exceeds(matrix: NDArray[np.float32], limit: float, start: Rows) -> bool:
     return estimate >= limit
 
 
-def different(rows: Rows) -> NDArray[np.bool_]:
+def different(rows: Matrix) -> NDArray[np.bool_]:
     """Return which rows do not equal an earlier one, (n,)."""
     whole = np.ascontiguousarray(rows)
     _, first = np.unique(whole.view(f"V{whole.itemsize * whole.shape[1]}").ravel(), return_index=True)

@@ -151,7 +151,7 @@ class Replaced:
         return self._floor(row_hashes, column_hashes) or self._added(eps, len(column_hashes))
 
     def _masks(self) -> str:
-        """Return a sentence on numbers of probability 0 that are equal, or on single ones far below all others, or ''."""
+        """Return a sentence on numbers of probability 0 that are equal, or of single tokens, or ''."""
         masked = self.masked
         zeros = {key: count for key, count in self._zeros.items() if not masked[key[1]]}
         alone = [count for column, count in self._alone.items() if not masked[column]]
