@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .noise import LARGEST
 from .precision import EPS, Precision
 from .rules import (
     MARGIN,
@@ -30,14 +31,12 @@ from .values import Spectrum
 
 Values = NDArray[np.float64]
 
-DROP, WIDE = 30.0, 1e6
-"""Ratios of neighbouring singular values that end a spectrum: above noise that was seen, and above Press's tolerance,
-which exceeds the roundoff that it estimates by a factor that grows with the matrix."""
-STRAY = 100.0
-"""Times that errors which depend on each other may stand above the noise of independent ones."""
-UNSEEN = 1 / 8
-"""Size, relative to the entries, of the noise that may hide where too few directions are left to show it: that of
-three bits, or of steps of 0.43 of the entries."""
+STRAY = 30.0
+"""Times that errors which depend on each other, such as those of a column's mean, may stand above the noise of
+independent ones: a value that is so much larger than the next one is none of them."""
+WIDE = 1e6
+"""Ratio of neighbouring singular values that no rounding leaves across Press's tolerance, which exceeds the roundoff
+that it estimates by a factor that grows with the matrix, or above noise coarser than the type."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _context(spectrum: Spectrum, values: Values, eps: Precision, norm: float, er
         limit=max(press_limit, NOISE_FACTOR * noise if math.isfinite(noise) else 0.0),
         roundoff=max(floor, tolerance(values[0], (T, M), eps.value)),
         noise=max(error, NOISE_FACTOR * (noise + stored * random)) if noise else 0.0,
-        unseen=NOISE_FACTOR * UNSEEN * max(own, rounded) / entries * random,
+        unseen=NOISE_FACTOR * LARGEST * max(own, rounded) / entries * random,
         residual=spectrum.residual if spectrum.residual > outside else 0.0,
         rounded=rounded,
         logits=entry_roundoff(logits, eps.value),
@@ -183,7 +182,7 @@ def ends_in_noise(values: Values, context: Context) -> Interval | None:
     if not context.noise or context.residual:
         return None
     end, gap = _last_gap(values, context.noise)
-    is_wide = gap > (WIDE if context.eps.coarse else DROP)
+    is_wide = gap > (WIDE if context.eps.coarse else STRAY)
     return Interval(end, end) if is_wide and end == count_above(values, context.noise) else None
 
 
@@ -216,7 +215,7 @@ def by_press(values: Values, context: Context) -> Interval:
 
 def hidden_by_rounding(values: Values, context: Context) -> Interval | None:
     """Rule 5: the rounding of large numbers, or to a narrow type, may hide any direction below the tolerance."""
-    if 10 * EPS["float64"] * context.rounded < values.max(initial=0.0) <= context.limit:
+    if MARGIN * EPS["float64"] * context.rounded < values.max(initial=0.0) <= context.limit:
         return Interval(context.full, context.full, "the roundoff may be larger than every singular value")
     is_narrow = context.eps.assumed and context.eps.value >= EPS["float16"]
     is_large = context.logits >= context.limit > 0 and not ends_in_noise(values, context)
@@ -269,7 +268,7 @@ def _coupled(
     low, high = centered.low, min(centered.low + 1, values.size - 2)
     if min(max(count_above(values, context.limit), raw.low), raw.high) <= low < high:
         first, following = values[low : low + 2]
-        if first > max(least, DROP * following):  # a direction that the tolerance hides
+        if first > max(least, STRAY * following):  # a direction that the tolerance hides
             return Interval(high, high)
         hides |= first > max(NOISE_FACTOR * following, error) and following > 0
         if hides and raw.low == raw.high == low:

@@ -17,8 +17,6 @@ Matrix = NDArray[np.float64]
 ROWS = 2048
 """Most rows of the sample that is searched for noise, for a search of about a second; `COLUMNS` are half as many."""
 COLUMNS = ROWS // 2
-FIRST = COLUMNS // 2
-"""Columns of a first search; the whole sample is searched if they leave less than half of them to noise."""
 FEWEST = 8
 """Least number of directions, of rows or of tokens that show something of all."""
 ABOVE = 1.1
@@ -76,17 +74,17 @@ class _Floor(NamedTuple):
 
 def _floor(sample: Matrix, largest: float, most: int | None = None) -> _Floor | None:
     """Return the floor of a sample, or ``None`` if there is none or ``most`` directions or more stand above it."""
-    if sample.shape[1] > FIRST and len(sample) > FIRST:
-        rows, columns = len(sample), sample.shape[1]
-        some = evenly(rows, 2 * FIRST)[:, None], evenly(columns, FIRST)
-        if first := _floor(sample[some], largest, FIRST // 2):
+    rows, columns = sample.shape
+    if min(rows, columns) > COLUMNS // 2:  # a first search, of a part that leaves at least half of it to noise
+        some = evenly(rows, COLUMNS)[:, None], evenly(columns, COLUMNS // 2)
+        if first := _floor(sample[some], largest, COLUMNS // 4):
             return first
     if min(sample.shape) <= FEWEST + 1:
         return None
     centered = sample
     for axis in (1, 0, 1):
         centered = centered - centered.mean(axis, keepdims=True)
-    rows, columns = (size - 1 for size in sample.shape)
+    rows, columns = rows - 1, columns - 1
     size = min(rows, columns)
     if not centered.any():
         return None
