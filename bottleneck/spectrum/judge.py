@@ -157,7 +157,7 @@ def _context(spectrum: Spectrum, values: Values, eps: Precision, norm: float, er
         limit=max(press_limit, NOISE_FACTOR * noise if math.isfinite(noise) else 0.0),
         roundoff=max(floor, tolerance(values[0], (T, M), eps.value)),
         noise=max(error, NOISE_FACTOR * (noise + stored * random)) if noise else 0.0,
-        unseen=NOISE_FACTOR * LARGEST * max(own, rounded) / entries * random,
+        unseen=LARGEST * max(own, rounded) / entries * random,
         residual=spectrum.residual if spectrum.residual > outside else 0.0,
         rounded=rounded,
         logits=entry_roundoff(logits, eps.value),
