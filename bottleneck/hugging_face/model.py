@@ -67,6 +67,7 @@ class HuggingFaceModel(Model):
         self.module, self.name, self.encoder = module, name, tokenizer
         self._path, self.files, self._device = path, files or [], device
         self.body_dtype = next(module.parameters()).dtype
+        self._checked: CheckedHead | None = None
         self.compute_in()
         layer = output_layer(module)
         self.tied: bool = getattr(module.get_input_embeddings(), "weight", None) is layer.weight
@@ -138,9 +139,16 @@ class HuggingFaceModel(Model):
         return unloaded_head(self.module, BODY_DTYPES[self.dtype])
 
     def head(self, sample: Tensor) -> Head:
-        """Return the output layer, after a check that it makes the model's own logits and that the body is causal."""
-        self.checked: CheckedHead = check_head(self, sample, BODY_DTYPES[self.dtype])
-        return self.checked.head
+        """Return the output layer, after one check that it makes the model's own logits and that the body is causal."""
+        if self._checked is None:
+            self._checked = check_head(self, sample, BODY_DTYPES[self.dtype])
+        return self._checked.head
+
+    @property
+    def checked(self) -> CheckedHead:
+        """The output layer and what a sample of contexts says of it, after `head`."""
+        assert self._checked is not None
+        return self._checked
 
     def bound(self, head: Head) -> RankBound:
         """Return the algebraic bound on the rank of log P, with the effect of a final LayerNorm."""

@@ -265,6 +265,7 @@ class ModelOnText(Source):
         """Return the renormalized matrix of the tokenizer's tokens, if the head has rows for more tokens."""
         if self.own_tokens is None or self.own_tokens >= self.shape[1]:
             return None
+        _ = self._states  # which both share
         part = copy.copy(self)
         part.columns = self.own_tokens
         vars(part).pop("head", None)

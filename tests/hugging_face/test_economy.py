@@ -17,12 +17,11 @@ _OPENED: list[str] = []
 sys.addaudithook(lambda event, values: _OPENED.append(str(values[0])) if event == "open" else None)
 
 
-def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is built without weights, for its output layer, and with them; one of the two forward passes checks it."""
-    folder, kind, calls = save("gpt2"), transformers.GPT2LMHeadModel, {"__init__": 0, "forward": 0}
-    (folder / "generation_config.json").write_text("damaged")  # it is not needed
+def counted(kind: type, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Count how often a model of a class is built and run."""
+    calls = {"__init__": 0, "forward": 0}
 
-    def counted(name: str) -> Any:
+    def counting(name: str) -> Any:
         method = getattr(kind, name)
 
         def count(self: Any, *args: Any, **given: Any) -> Any:
@@ -31,8 +30,26 @@ def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.Monkey
 
         return count
 
-    monkeypatch.setattr(kind, "__init__", counted("__init__"))
-    monkeypatch.setattr(kind, "forward", counted("forward"))
+    for name in calls:
+        monkeypatch.setattr(kind, name, counting(name))
+    return calls
+
+
+def test_several_measurements_of_one_model(save: Save, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run the body once, also where the tokenizer's tokens are measured alone as well."""
+    source = sb.open(save("gpt-neox"), data=str(text), contexts=100, context_length=64, stride=32)
+    calls = counted(transformers.GPTNeoXForCausalLM, monkeypatch)
+    alone = source.without_padding()
+    for measure in (sb.rank, sb.kld, sb.gradient, sb.need, sb.perplexity):
+        measure(source)
+    sb.rank(alone)
+    assert calls["forward"] == 2
+
+
+def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is built without weights, for its output layer, and with them; one of the two forward passes checks it."""
+    folder, calls = save("gpt2"), counted(transformers.GPT2LMHeadModel, monkeypatch)
+    (folder / "generation_config.json").write_text("damaged")  # it is not needed
     _OPENED.clear()
     sb.rank(folder, data=str(text), contexts=100, context_length=64, stride=32)
     opened = [Path(each).name for each in _OPENED if each.startswith(str(folder))]
