@@ -118,13 +118,16 @@ def gradient(**_: Any) -> None:
 
 @measurement("bottleneck need demo/runs/softmax")
 @listed("--ranks", "ranks", WHOLE, metavar="R,R,…", help="Numbers of dimensions r.  [default: 1, 2, 4, … and d]")
+@click.option("--train", is_flag=True, help="Also train layers of these ranks, from the reduced ones; three seeds.")
+@click.option("--save", type=Folder(), metavar="FOLDER", help="Write the trained layers: --head reads them.")
 def need(**_: Any) -> None:
     """Measure how many dimensions of its output layer a model needs.
 
     The layer is reduced to r dimensions, fitted on the first half of the contexts (one smaller layer for all texts) and
     on the second half itself, and measured on the second half: KL divergence, perplexity, agreement, and acceptance
-    1 − TV. The second fit says what the text spans, the first what the model needs. SOURCE is a run folder or a
-    Hugging Face model with one set of logits.
+    1 − TV. The second fit says what the text spans, the first what the model needs. Layers that are trained (--train)
+    say what one of that size reaches. SOURCE is a run folder, a Hugging Face model or a folder of hidden states, with
+    one set of logits.
     """
 
 

@@ -100,10 +100,14 @@ def command(
         if processes.first:
             show_all(results, "details" if details else as_format, json_to)
 
+    models = [each.description["path"] for each in sources.values() if each.description["kind"] == "hugging-face"]
     results = measure_all(sources, lambda source: _measured(source, processes, **settings), show)
     reports = [result for result in results if isinstance(result, RankReport)]
     if not processes.first:
         return
+    if models and not settings["dry_run"] and settings["extended"] is None:
+        keep = f"'bottleneck dump {models[0]} --states --out FOLDER' keeps"
+        progress().line(f"{keep} the hidden states: commands that take FOLDER do not run the model again")
     if save_spectrum is not None and reports:
         save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
     if plot_to is not None and reports:

@@ -87,7 +87,11 @@ class Vocabulary:
         """Return each token; see `decode`."""
         return self.decode(np.asarray(ids, dtype=np.int64))
 
-    spelled, json = names, None
+    json = None
+
+    def spelled(self, ids: list[int]) -> list[str]:
+        """Return each token with the space after it; the end of a line is one character."""
+        return ["\n" if word == EOS else f"{word} " for word in self.names(ids)]
 
     def join(self, ids: list[int]) -> str:
         """Return the tokens, separated by spaces."""

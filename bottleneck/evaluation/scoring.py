@@ -76,7 +76,9 @@ def perplexity(
     else:
         evaluate = _dynamic if how == "dynamic" else _cached
         scores = evaluate(source.model, source.reading.ids, dict(settings or {}), progress)
-    return replace(scores, source=source.description)
+    targets, text = source.targets, source.text
+    count = None if text is None or targets is None else text.bytes_of(targets >= 0)
+    return replace(scores, source=source.description, bytes=count)
 
 
 def _static(source: Source, progress: Progress) -> Perplexity:

@@ -77,6 +77,14 @@ class Text:
         """Return each token as text, or as its number where no tokenizer is known."""
         return self.tokenizer.names(ids) if self.tokenizer else [f"<{token}>" for token in ids]
 
+    def bytes_of(self, rows: NDArray[np.bool_]) -> int | None:
+        """Return the bytes of the tokens that some of the rows predict; ``None`` where their texts are not known."""
+        if self.tokenizer is None:
+            return None
+        ids, counts = np.unique(self.ids[self.places[: len(rows)][rows]], return_counts=True)
+        sizes = [len(each.encode(errors="surrogateescape")) for each in self.tokenizer.spelled(ids.tolist())]
+        return int(counts @ np.array(sizes))
+
     def beginnings(self, rows: int) -> NDArray[np.int64]:
         """Return those of the first ``rows`` rows that predict the first token of a part."""
         parts = np.searchsorted(self.starts, self.places[:rows], side="right")

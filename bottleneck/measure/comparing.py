@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..core.checks import typed
 from ..core.options import COMPARE, Judging, takes
 from ..errors import ConfigurationError, Parameter, SourceError
+from ..evaluation import perplexity
 from ..language_models.source import text_of
 from ..results.base import short_names
 from ..sources import (
@@ -29,6 +30,8 @@ from .comparison import SIGNS, Comparison, Comparisons, farther_by_pairs
 from .pair import Pair
 
 Ids = NDArray[np.int64]
+SAMPLE = 200
+"""Tokens whose names show whether two vocabularies are one."""
 
 
 class ComparisonOptions(MeasurementOptions, Judging, total=False):
@@ -87,8 +90,8 @@ def compare(
         A comparison for two sources, or of several, `Comparisons` of each model with the first.
 
     Raises:
-        SourceError: when the sources are not on the same tokens, a token that follows has probability 0, or a model
-            is a part of a distribution.
+        SourceError: when the sources are not on the same tokens (of different vocabularies it says the perplexity per
+            byte), a token that follows has probability 0, or a model is a part of a distribution.
         ConfigurationError: for fewer than two sources, a negative number of examples, or a temperature or limit out of
             range.
 
@@ -120,6 +123,7 @@ def compare(
     scored = [source.scored() for source in sources]
     if len({source.shape[0] for source in scored}) == 1:  # all of them know the tokens after the same contexts
         reference, *models = sources = scored
+    _check_vocabularies(sources, options)
     targets = _targets(sources)
     if how["max_ppl_ratio"] is not None and targets is None:
         raise ConfigurationError("which tokens follow is unknown, so leave out ", Parameter("max_ppl_ratio"))
@@ -174,6 +178,28 @@ def _labelled(comparison: Comparison, *labels: str) -> Comparison:
         for source, label in zip(comparison.sources, labels, strict=True)
     )
     return replace(comparison, sources=(first, second))
+
+
+def _check_vocabularies(sources: Sequence[Source], options: Any) -> None:
+    """Refuse models of different vocabularies, with the number that compares them on one text."""
+    least, first = min(source.shape[1] for source in sources), sources[0]
+    if any(each.text is None or each.targets is None for each in sources):
+        return
+    if all(np.array_equal(each.targets, first.targets) for each in sources):
+        return
+    ids = [*range(0, least, max(1, least // SAMPLE))]
+    if len({(each.shape[1], *each.text.names(ids)) for each in sources if each.text is not None}) == 1:
+        return
+    scores = [perplexity(source, progress=options.get("progress", False)) for source in sources]
+    each = (
+        f"{source.description['path']} {score.per_byte:.4f} ({score.bytes:,} bytes)"
+        for source, score in zip(sources, scores, strict=True)
+        if score.per_byte
+    )
+    raise SourceError(
+        "the sources have different vocabularies, so KL(P‖Q) is not defined; perplexity per byte, which needs none: "
+        f"{', '.join(each) or 'unknown'}"
+    )
 
 
 def _targets(sources: Sequence[Source]) -> Ids | None:

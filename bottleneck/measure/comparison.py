@@ -189,6 +189,8 @@ class Comparison(Result, kind="comparison"):
     """What was left out, one sentence each."""
     blocks: int = 0
     """Number of blocks of contexts that standard errors count."""
+    bytes: int | None = None
+    """Bytes of the tokens that follow, if their texts are known."""
     limits: tuple[Limit, ...] = ()
     """The limits that were given."""
     farther: Farther | None = None
@@ -253,6 +255,9 @@ class Comparison(Result, kind="comparison"):
                 shown = TABLE if name in COLUMNS else FRAME
                 yield Quantity(("statistics", name), known[name], label, shown, short[label])
                 yield Quantity("", None, label, ANSWER if name in SHOWN else DETAIL, _text(name, known))
+        if self.bytes and self.nll:
+            ends = (f"{math.exp(each * self.contexts / self.bytes):.4f}" for each in self.nll)
+            yield Quantity("", None, "perplexity per byte", DETAIL, " and Q ".join(("P " + next(ends), next(ends))))
         if self.farther:
             yield Quantity("", str(self.farther), "beyond the next closer", TABLE)
             yield Quantity("", None, "next closer", text=f"{self.farther.than}; {self.farther}, nats")

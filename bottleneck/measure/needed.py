@@ -6,54 +6,36 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
-from torch import Tensor
 
 from ..core.checks import check_positive
-from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
-from ..core.progress import Progress, reporting
-from ..errors import Parameter, Sentence, SourceError
-from ..heads.scores import Scores
+from ..core.progress import reporting
+from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
 from ..sources.measurement import MeasurementOptions, measurement, opened
-from ..spectrum.arithmetic import triangle_of_blocks
-from .directions import ROWS
+from .reduced_layers import KEPT, Fits, Reduced, Trained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEAST = 1e-9
-"""Smallest singular value of scaled hidden states, over the largest, below which a direction counts as not there. Other
-texts may have it, and the model of all d dimensions then errs by float64's roundoff over this."""
-KEPT = 0.99
-"""Share of the distribution, and of the perplexity, that the printed sentence asks for."""
+LEAST_TO_TRAIN = 8
+"""Fewest contexts of which some can be trained on, some choose the learning rate, and some are measured."""
+COLUMN = 11
+"""Width of a column of the printed table."""
+TICKS = 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, *(10.0**power for power in range(1, 300))
+"""Ticks of the perplexity over the model's, of which a figure has those that its axis has space for."""
 FITS = {"other_text": "fitted on another text", "same_text": "fitted on this text itself"}
 """The two fits, and what figures call them."""
 LABELS = ("one head", "this text")
 """What the lines call the two fits."""
 MEANING = "the verdict says what the model needs, the other fit only what this text spans"
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """The model with its row-centred logits reduced to r dimensions, beside the model itself; means over contexts."""
-
-    dimensions: int
-    """r."""
-    kl: float
-    """KL(P‖P_r), in nats."""
-    perplexity: float | None
-    """Perplexity of the targets under P_r, if they are known."""
-    agreement: float
-    """Share of the contexts in which both have the same likeliest token."""
-    acceptance: float
-    """1 − TV(P, P_r), with which speculative decoding accepts a draft from P_r (Leviathan et al. 2023, theorem 3.5)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,6 +59,8 @@ class NeedReport(Result, kind="need"):
     """The best logits of rank r for the measured contexts themselves: what this text spans."""
     seconds: float = 0.0
     """Wall-clock time."""
+    trained: tuple[Trained, ...] = ()
+    """Layers that were trained on the first half: what a smaller head reaches."""
 
     def needed(self, fit: str = "other_text") -> tuple[int, int | None]:
         """Return the fewest measured dimensions with acceptance 0.99, and those with at most 1/0.99 the perplexity."""
@@ -101,21 +85,31 @@ class NeedReport(Result, kind="need"):
             yield Quantity(f"needed.{fit}", needed, label, shown, self._sentence(fit, how))
             yield Quantity("", needed["acceptance"], f"needed, {label}", TABLE)
         yield Quantity("", None, "meaning", text=MEANING)
+        if (fewest := min(self.fitted, self.contexts)) < self.embedding_size:
+            few = f"{fewest:,} contexts cannot show more than {fewest:,} dimensions: give more text"
+            yield Quantity("", None, "contexts", text=few)
         yield Quantity("", None, "model", text=model)
-        for pair in zip(self.other_text, self.same_text, strict=True):
-            for what, point in zip(LABELS, pair, strict=True):
-                label = f"r = {point.dimensions:,}" if what == LABELS[0] else ""
-                yield Quantity("", None, label, text=f"{what}: {_numbers(point)}")
-        kept = self.needed()[0]
-        below = max((each.dimensions for each in self.other_text if each.dimensions < kept), default=0)
-        if below < kept - 1:
-            narrower = Sentence(Parameter("ranks"), f" between {below:,} and {kept:,} may show that fewer are enough")
-            yield Quantity("next", narrower, "next")
+        yield from (Quantity("", None, label, text=text) for label, text in self._table())
+
+    def _table(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines of a table of all r, with their labels."""
+        trained = {each.dimensions: each for each in self.trained}
+        names = ["KL", *(["perplexity"] if self.perplexity is not None else []), "1 − TV"]
+        yield "", "".join(f"{name:>{COLUMN * len(names)}}" for name in (*LABELS, *(["trained"] if trained else [])))
+        yield "r", "".join(f"{name:>{COLUMN}}" for name in names * (2 + bool(trained)))
+        for one, own in zip(self.other_text, self.same_text, strict=True):
+            points = [one, own, *([trained[one.dimensions]] if one.dimensions in trained else [])]
+            yield f"{one.dimensions:,}", "".join(_numbers(point) for point in points)
 
     def _sentence(self, fit: str, how: str) -> str:
-        kept, perplexity = self.needed(fit)
-        more = "" if perplexity is None else f", and {perplexity:,} the perplexity within 1 %"
-        return f"{kept:,} of {self.embedding_size:,} dimensions keep 99 % of the distribution (1 − TV){more}; {how}"
+        kept, perplexity = (None if r is None else self._exact(fit, r) for r in self.needed(fit))
+        more = "" if perplexity is None else f", and {perplexity} the perplexity within 1 %"
+        return f"{kept} of {self.embedding_size:,} dimensions keep 99 % of the distribution (1 − TV){more}; {how}"
+
+    def _exact(self, fit: str, r: int) -> str:
+        """Return r, or that it lies between two values where those between were not measured."""
+        below = max((each.dimensions for each in getattr(self, fit) if each.dimensions < r), default=0)
+        return f"{r:,}" if below == r - 1 else f"between {below + 1:,} and {r:,}"
 
     def panels(self) -> Drawings:
         """Return panels of the perplexity over the model's, and of the acceptance, against r, with both fits and d."""
@@ -123,27 +117,37 @@ class NeedReport(Result, kind="need"):
         return [*ratio, partial(self._draw, "acceptance", 1.0)]
 
     def _draw(self, what: str, unit: float, ax: Axes) -> None:
-        from matplotlib.ticker import LogFormatter
-
         from ..results.plotting.looks import BLUE, ORANGE
 
         for (fit, label), line, color in zip(FITS.items(), ("-o", "--s"), (BLUE, ORANGE), strict=True):
             curve: Sequence[Reduced] = getattr(self, fit)
             values = [getattr(each, what) / unit for each in curve]
             ax.plot([each.dimensions for each in curve], values, line, color=color, markersize=3, label=label)
+        if self.trained:
+            values = [getattr(each, what) / unit for each in self.trained]
+            places = [each.dimensions for each in self.trained]
+            ax.plot(places, values, "k^", markersize=4, label="trained on another text")
         ax.axvline(self.embedding_size, color="0.45", linestyle="-.", linewidth=0.9, label="bound d")
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         ax.set_xlabel("dimensions $r$")
         if what == "perplexity":
             ax.set_yscale("log")
+            ax.set_yticks(_ticks(max(line.get_ydata().max() for line in ax.lines[:-1])))
             ax.yaxis.set_major_formatter("{x:g}")
-            ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.5)))  # 1.02 near 1, not 10^0
+            ax.minorticks_off()
         ax.set_ylabel("perplexity over the model's" if what == "perplexity" else "acceptance, $1 - \\mathrm{TV}$")
 
 
 @measurement(opens=opened)
-def need(source: Source, *, ranks: Sequence[int] | None = None, **options: Unpack[MeasurementOptions]) -> NeedReport:
+def need(
+    source: Source,
+    *,
+    ranks: Sequence[int] | None = None,
+    train: bool = False,
+    save: str | Path | None = None,
+    **options: Unpack[MeasurementOptions],
+) -> NeedReport:
     r"""Measure what is left of a model when its output layer has only r of its d dimensions.
 
     With H the context vectors of some contexts, (T, d), and C = W − 1w̄ᵀ the output embeddings less their mean row, the
@@ -158,12 +162,16 @@ def need(source: Source, *, ranks: Sequence[int] | None = None, **options: Unpac
 
     Args:
         source: a model as for `rank` whose head has one set of logits; each half needs some contexts.
-        ranks: values of r; by default 1, 2, 4, … and d.
+        ranks: values of r; by default 1, 2, 4, … and d, and those that bound the dimensions that are needed.
+        train: also train layers of these ranks (by default of the powers of two) from the reduced ones, on three
+            quarters of the first half, with the learning rate that is best on its last quarter, for three seeds.
+        save: a folder for the trained layers, ``rank-64.safetensors`` and so on: ``weight`` of rank r, (M, d), which
+            ``head`` reads, its factors ``up``, (M, r), and ``down``, (r, d), and ``bias`` where the model has one.
         options: how the source is opened, and where to report, see `MeasurementOptions`.
 
     Raises:
-        SourceError: for a mixture, a matrix, or fewer than two contexts.
-        ConfigurationError: for r that is not a whole number from 1 to d.
+        SourceError: for a mixture, a matrix, or fewer than two contexts; eight to train.
+        ConfigurationError: for r that is not a whole number from 1 to d, or ``save`` without ``train``.
     """
     source = source.scored()
     head = source.head if isinstance(source, ModelOnText) else None
@@ -173,119 +181,44 @@ def need(source: Source, *, ranks: Sequence[int] | None = None, **options: Unpac
             "with a softmax, or its output layer with hidden states"
         )
     (T, M), d = source.shape, source.embedding_size
-    if T < 2:
-        raise SourceError(f"{source.description['path']} has one context, and both halves need some: give more text")
+    if (least := LEAST_TO_TRAIN if train else 2) > T:
+        raise SourceError(
+            f"{source.description['path']} has {T} contexts, and this needs {least} or more: give more text"
+        )
     given = ranks if isinstance(ranks, Sequence) else [ranks]
     for r in given:
         check_positive(at_most=d, ranks=r)
+    if save is not None and not train:
+        raise ConfigurationError(Parameter("save"), " goes with ", Parameter("train"))
     chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
-    halves = range(T // 2), range(T // 2, T)
     with torch.no_grad(), full_precision():
-        curves, perplexity = _curves(source, halves, chosen, reporting(options.get("progress", False)))
+        fits = Fits(source, range(T // 2), range(T // 2, T), reporting(options.get("progress", False)))
+        curves, perplexity = fits.curves(chosen, refine=ranks is None)
+        trained = fits.trained([r for r in chosen if r < d], save) if train else ()
     return NeedReport(
         source=source.description,
-        fitted=len(halves[0]),
-        contexts=len(halves[1]),
+        fitted=T // 2,
+        contexts=T - T // 2,
         vocab=M,
         embedding_size=d,
         perplexity=perplexity,
         other_text=curves[0],
         same_text=curves[1],
+        trained=trained,
     )
 
 
-def _curves(
-    source: ModelOnText, halves: tuple[range, range], ranks: Sequence[int], progress: Progress
-) -> tuple[list[tuple[Reduced, ...]], float | None]:
-    """Return the curves of fits on either half, on the contexts of the second, and the model's perplexity there."""
-    measured = halves[1]
-    weight = source.head.weight.detach()
-    mean = sum((exact(rows).sum(0) for rows in weight.split(ROWS)), torch.zeros(())) / len(weight)
-    triangle = triangle_of_blocks(exact(rows) - mean for rows in weight.split(ROWS))
-    bases = [_basis(source, contexts, triangle, mean) for contexts in halves]
-    targets = None if source.targets is None else torch.from_numpy(source.targets).to(weight.device)
-    sums = torch.zeros(len(halves), len(ranks), 4, dtype=torch.float64)
-    loss = 0.0
-    with progress.bar("reducing the output layer", len(measured), "contexts") as bar:
-        for rows, hidden in _hidden(source, measured):
-            scores = source.head.scores(hidden)
-            log_p = source.head.log_prob(hidden)
-            own = log_p, log_p.exp(), log_p.argmax(1)
-            token = None if targets is None else targets[rows.start : rows.stop, None]
-            loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=sum_type(log_p.device)))
-            for fit, basis in enumerate(bases):
-                for place, log_q in enumerate(_reduced_log_probs(scores, basis, mean, ranks)):
-                    sums[fit, place] += _distances(own, log_q, token)
-            bar.advance(len(hidden))
-    means = sums / len(measured)
-    curves = [
-        tuple(
-            Reduced(r, max(0.0, kl), None if targets is None else math.exp(min(nll, 700.0)), same, kept)
-            for r, (kl, nll, same, kept) in zip(ranks, curve, strict=True)
-        )
-        for curve in means.tolist()
-    ]
-    return curves, None if targets is None else math.exp(loss / len(measured))
-
-
-def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tensor]]:
-    step = source.rows_at_once()
-    ranges = [range(start, min(start + step, contexts.stop)) for start in range(contexts.start, contexts.stop, step)]
-    return zip(ranges, source.hidden(ranges), strict=True)
-
-
-def _basis(source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Return R⁻¹ E, (d, d), and C Rᵀ E, (M, d): the first r columns give the row-centred logits of rank r.
-
-    The columns of R are scaled, because the size of a dimension of H says nothing beside that of W. ``of_weight`` is
-    the triangle of C.
-    """
-    vectors = (source.head.scores(hidden).factors[0].contexts.squeeze(-2) for _, hidden in _hidden(source, contexts))
-    triangle = triangle_of_blocks(exact(rows) for rows in vectors)
-    triangle = torch.nn.functional.pad(triangle, (0, 0, 0, triangle.shape[1] - len(triangle)))
-    scale = torch.linalg.vector_norm(triangle, dim=0)
-    scale = torch.where(scale > 0, scale, 1.0)
-    left, values, right = torch.linalg.svd(triangle / scale)
-    # Directions that no context has: they come last, and make r = d the model itself on every text.
-    values = values.clamp_min(max(LEAST * float(values[0]), torch.finfo(torch.float64).tiny))
-    root, inverse = (left * values) @ right * scale, right.T / scale[:, None] / values @ left.T
-    directions = torch.linalg.svd(root @ of_weight.T)[0]
-    weight = source.head.weight.detach()
-    found = torch.cat([((exact(rows) - mean) @ (root.T @ directions)).to(weight) for rows in weight.split(ROWS)])
-    return inverse @ directions, found
-
-
-def _reduced_log_probs(
-    scores: Scores, basis: tuple[Tensor, Tensor], mean: Tensor, ranks: Sequence[int]
-) -> Iterator[Tensor]:
-    """Yield log P_r for each r."""
-    (factors,), function, (inverse, right) = scores.factors, scores.function, basis
-    contexts = exact(factors.contexts.squeeze(-2))
-    left = (contexts @ inverse).to(right)
-    logits = torch.zeros(len(left), len(right)).to(right)
-    if factors.bias is not None:
-        logits += factors.bias
-    if function is not None:
-        logits += (contexts @ mean)[:, None].to(logits)
-    for start, r in zip([0, *ranks], ranks, strict=False):
-        logits.addmm_(left[:, start:r], right[:, start:r].T)
-        capped = logits if function is None else function(logits.unsqueeze(-2)).squeeze(-2)
-        yield torch.log_softmax(capped, -1)
-
-
-def _distances(own: tuple[Tensor, Tensor, Tensor], log_q: Tensor, target: Tensor | None) -> Tensor:
-    """Return the sums over contexts of KL, the loss of the target, agreement, and 1 − TV, in float64.
-
-    ``own`` is log P, P and the likeliest tokens of the model.
-    """
-    (log_p, p, likeliest), wide = own, sum_type(log_q.device)
-    divergence = torch.where(p > 0, p * (log_p - log_q), 0.0).sum(dtype=wide)
-    loss = log_q.new_zeros(()) if target is None else -log_q.gather(1, target).sum(dtype=wide)
-    agreement = (likeliest == log_q.argmax(1)).sum(dtype=wide)
-    acceptance = (1 - (p - log_q.exp()).abs().sum(1, dtype=wide) / 2).sum()
-    return torch.stack([each.cpu().double() for each in (divergence, loss, agreement, acceptance)])
-
-
 def _numbers(point: Reduced) -> str:
-    perplexity = "" if point.perplexity is None else f", perplexity {point.perplexity:.4g}"
-    return f"KL {point.kl:.3g}{perplexity}, top-1 {point.agreement:.3f}, 1 − TV {point.acceptance:.3f}"
+    """Return the cells of a table, each of the width `COLUMN`."""
+    perplexity = [] if point.perplexity is None else [f"{point.perplexity:.4g}"]
+    cells = f"{point.kl:.3g}", *perplexity, f"{point.acceptance:.3f}"
+    return "".join(f"{cell:>{COLUMN}}" for cell in cells)
+
+
+def _ticks(top: float) -> list[float]:
+    """Return the ticks of a logarithmic axis from 1 that do not touch each other."""
+    ticks = [1.0]
+    for each in TICKS:
+        if each <= top and math.log(each / ticks[-1]) > 0.06 * math.log(max(top, 1.01)):
+            ticks.append(each)
+    return ticks

@@ -161,6 +161,7 @@ class Pair:
             sources=(dict(reference.description), {**model.description, **_bytes(model.description)}),
             contexts=reference.shape[0],
             blocks=len(starts),
+            bytes=text.bytes_of(np.ones(reference.shape[0], bool)) if text is not None else None,
             nll=(losses[0], losses[1]) if len(losses) == 2 else None,
             first_better=tuple(self._best[0]),
             second_better=tuple(self._best[1]),

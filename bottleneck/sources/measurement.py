@@ -145,11 +145,10 @@ def results_of(sources: dict[str, Any], measure: Callable[[Any], Any], progress:
     while sources:
         label = next(iter(sources))
         source = sources.pop(label)
-        alone = source.without_padding() if isinstance(source, Source) else None
-        many = many or alone is not None
-        for name, each in ((label, source), (f"{label}, no padding", alone)):
-            if each is None:
-                continue
+        is_padded = isinstance(source, Source) and source.without_padding() is not None
+        many = many or is_padded
+        for name in (label, f"{label}, no padding")[: 1 + is_padded]:
+            each = source if name == label else source.without_padding()  # with what the first measurement computed
             result = measure(each)
             if many or label not in short_names([result.name]):
                 result = result.named(name)

@@ -44,6 +44,8 @@ class Perplexity(Result, kind="perplexity"):
     """``"static"``, ``"dynamic"`` (dynamic evaluation) or ``"cache"``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of dynamic evaluation or of the cache."""
+    bytes: int | None = None
+    """Bytes of the scored tokens, if their texts are known."""
 
     def __post_init__(self) -> None:
         perplexity_of(self.loss)
@@ -58,6 +60,11 @@ class Perplexity(Result, kind="perplexity"):
         """The loss in bits per token."""
         return self.loss / math.log(2)
 
+    @property
+    def per_byte(self) -> float | None:
+        """Perplexity per byte of the text, which compares models of different vocabularies."""
+        return perplexity_of(self.loss * self.tokens / self.bytes) if self.bytes else None
+
     def quantities(self) -> Iterator[Quantity]:
         """Yield the perplexity, the loss, the number of tokens and the settings."""
         name = f"{self.source.get('split') or ''} perplexity{_WORDS[self.how]}".strip()
@@ -69,6 +76,9 @@ class Perplexity(Result, kind="perplexity"):
         yield Quantity("loss", self.loss, "loss", text=f"{self.loss:.5f} nats, {self.bits:.5f} bits per token")
         yield Quantity("bits", self.bits, shown=NOWHERE)
         yield Quantity("tokens", self.tokens, "tokens", ANSWER | TABLE)
+        if self.per_byte:
+            text = f"{self.per_byte:.4f}, {math.log2(self.per_byte):.4f} bits; {self.bytes:,} bytes"
+            yield Quantity("perplexity_per_byte", self.per_byte, "per byte", ANSWER | TABLE, text)
         if settings:
             yield Quantity("settings", self.settings, "settings", text=settings)
         after = Sentence(Function("compare"), " says whether another model's differs by more than its standard error")

@@ -10,6 +10,8 @@ import pytest
 import transformers
 
 import softmax_bottleneck as sb
+from softmax_bottleneck.report.measured import measure_sources
+from softmax_bottleneck.sources.measurement import results_of
 
 from .conftest import Save
 
@@ -55,3 +57,31 @@ def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.Monkey
     opened = [Path(each).name for each in _OPENED if each.startswith(str(folder))]
     assert opened.count("config.json") <= 2
     assert calls == {"__init__": 2, "forward": 2}
+
+
+@pytest.mark.parametrize("how", ["report", "commands", "no padding"])
+def test_measurements_of_one_source_run_the_body_once(
+    how: str, save: Save, open_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a page, several of one source, and one of a model whose layer has rows beyond the tokenizer's."""
+    kind, read = transformers.GPTNeoXModel, []
+    forward = kind.forward
+
+    def counted(self: Any, input_ids: Any, *rest: Any, **given: Any) -> Any:
+        read.append(input_ids.numel())
+        return forward(self, input_ids, *rest, **given)
+
+    monkeypatch.setattr(kind, "forward", counted)
+    source = open_model(save("gpt-neox"))
+    sb.rank(source)
+    once = sum(read)
+    read.clear()
+    source = open_model(save("gpt-neox"))
+    if how == "report":
+        measure_sources({"m": source}, pairs=10)
+    elif how == "commands":
+        for measure in (sb.rank, sb.kld, sb.need, sb.gradient, sb.perplexity):
+            measure(source)
+    else:
+        assert len([*results_of({"m": source}, sb.rank)]) == 2
+    assert sum(read) == once

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot as plt
+from safetensors.numpy import load_file
 from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.measure import trained_heads
 
 T, M, d = 120, 60, 6
 HALF = T // 2
@@ -123,10 +126,118 @@ def test_without_targets_and_as_a_figure() -> None:
     axes: Any = sb.need(layer, **given).plot().figure.axes
     assert len(axes) == 2
     for line in axes[0].lines[:2]:
-        assert line.get_xdata().tolist() == [1, 2, 4, 6]
+        assert line.get_xdata().tolist() == [1, 2, 4, 5, 6]
         assert line.get_ydata()[-1] == pytest.approx(1)
     assert axes[0].lines[2].get_xdata()[0] == d
     plt.close("all")
+
+
+def test_the_number_of_dimensions_is_refined() -> None:
+    """The number that every r one by one gives, from fewer of them; given values of r leave it open."""
+    rng = np.random.default_rng(1)
+    hidden = rng.standard_normal((400, 40)) * np.arange(1, 41) ** -1.5
+    layer = torch.nn.Linear(40, 90, dtype=torch.float64)
+    layer.weight.data = torch.from_numpy(rng.standard_normal((90, 40)))
+    given = {"hidden": torch.from_numpy(hidden), "targets": rng.integers(0, 90, 400)}
+    every, some, few = (sb.need(layer, **given, ranks=ranks) for ranks in (range(1, 41), None, [2, 30]))
+    for fit in ("other_text", "same_text"):
+        assert some.needed(fit) == every.needed(fit)
+        kept, perplexity = every.needed(fit)
+        assert f"{kept} of 40 dimensions keep 99 % of the distribution (1 − TV), and {perplexity} the" in str(some)
+    assert 2 < every.needed()[0] < 30
+    assert len(some.other_text) < 25
+    assert str(few).strip().startswith("verdict  between 3 and 30 of 40 dimensions keep")
+
+
+def test_few_contexts_are_said() -> None:
+    layer, given = model()
+    few = {name: values[:10] for name, values in given.items()}
+    assert "5 contexts cannot show more than 5 dimensions: give more text" in str(sb.need(layer, **few))
+    assert "cannot show more" not in str(sb.need(layer, **given))
+
+
+def test_the_printed_table_is_aligned() -> None:
+    layer, given = model()
+    report = sb.need(layer, **given, ranks=[1, 3])
+    lines = str(report).splitlines()
+    names, columns, *rows = lines[-5:]
+    assert names.split() == ["one", "head", "this", "text"]
+    assert columns.split() == ["r", "KL", "perplexity", "1", "−", "TV", "KL", "perplexity", "1", "−", "TV"]
+    assert [row.split()[0] for row in rows] == ["1", "3", "6"]
+    assert len({len(line) for line in (names, columns, *rows)}) == 1
+    assert [float(each) for each in rows[1].split()[1:4]] == pytest.approx(
+        [report.other_text[1].kl, report.other_text[1].perplexity, report.other_text[1].acceptance], rel=5e-3
+    )
+
+
+def skewed() -> tuple[Any, dict[str, Any]]:
+    """Return a layer whose largest direction moves only tokens that are never likely, and its hidden states."""
+    rng = np.random.default_rng(2)
+    head = sb.heads.Softmax(3, 40)
+    weight = rng.standard_normal((40, 3))
+    weight[:, 0], weight[20:] = 0, [6, 0, 0] * rng.standard_normal((20, 1))
+    bias = np.where(np.arange(40) < 20, 0.0, -60.0)
+    head.weight.data, head.bias.data = (torch.from_numpy(each).float() for each in (weight, bias))
+    return head, {
+        "hidden": torch.from_numpy(rng.standard_normal((1200, 3))).float(),
+        "targets": rng.integers(0, 20, 1200),
+    }
+
+
+def test_a_trained_layer_keeps_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Frobenius keeps the largest direction, and KL the two that tokens depend on; the written layer is that layer."""
+    monkeypatch.setattr(trained_heads, "EPOCHS", 40)
+    head, given = skewed()
+    report = sb.need(head, **given, ranks=[1, 2], train=True, save=tmp_path)
+    truncated, trained = report.other_text[1], report.trained[1]
+    assert truncated.kl > 0.1
+    assert trained.kl < 0.02 * truncated.kl
+    assert trained.kl == pytest.approx(np.mean(trained.kl_of_seeds))
+    assert len(set(trained.kl_of_seeds)) == 3
+    assert trained.agreement == 1 > truncated.agreement
+    assert str(report).splitlines()[-5].split() == ["one", "head", "this", "text", "trained"]
+    np.save(tmp_path / "h.npy", given["hidden"][600:].numpy())
+    file = f"{tmp_path}/rank-2.safetensors"
+    found = sb.open(f"{tmp_path}/h.npy", head=f"{file}:weight", bias=f"{file}:bias")
+    kl = sb.compare(sb.open(head, hidden=given["hidden"][600:]), found).statistics["kl"].value
+    assert min(abs(kl - each) for each in trained.kl_of_seeds) < 1e-5
+    arrays = load_file(file)
+    np.testing.assert_allclose(arrays["up"] @ arrays["down"], arrays["weight"], atol=1e-4)
+    assert arrays["up"].shape == (40, 2)
+    assert sb.load(_saved(report, tmp_path)) == report
+    axes: Any = report.plot().figure.axes
+    assert axes[1].lines[2].get_xdata().tolist() == [1, 2]
+    plt.close("all")
+
+
+def _saved(report: Any, folder: Path) -> Path:
+    report.save(folder / "r.json")
+    return folder / "r.json"
+
+
+def test_training_that_cannot_help_gives_the_reduced_layer() -> None:
+    """A layer of rank 2 has nothing to gain at r = 2; the same numbers come again."""
+    layer, given = model(2)
+    reports = [sb.need(layer, **given, ranks=[2], train=True) for _ in range(2)]
+    assert reports[0].trained[0].rate == 0
+    assert reports[0].trained[0].kl == pytest.approx(reports[0].other_text[0].kl, abs=1e-12)
+    assert [each.trained[0].kl_of_seeds for each in reports] == [reports[0].trained[0].kl_of_seeds] * 2
+
+
+@pytest.mark.parametrize("name", ["scale", "soft cap"])
+@pytest.mark.usefixtures("repeatable")
+def test_a_written_layer_has_the_scale_and_the_cap_of_the_model(name: str, tmp_path: Path) -> None:
+    head: Any = HEADS[name]()
+    with torch.no_grad():
+        head.weight.normal_().add_(1)
+    hidden = torch.randn(200, d)
+    report = sb.need(head, hidden=hidden, ranks=[3], train=True, save=tmp_path)
+    np.save(tmp_path / "h.npy", hidden[100:].numpy())
+    file = f"{tmp_path}/rank-3.safetensors"
+    bias = {} if head.bias is None else {"bias": f"{file}:bias"}
+    found = sb.open(f"{tmp_path}/h.npy", head=f"{file}:weight", scale=head.scale, softcap=head.soft_cap, **bias)
+    kl = sb.compare(sb.open(head, hidden=hidden[100:]), found).statistics["kl"].value
+    assert min(abs(kl - each) for each in report.trained[0].kl_of_seeds) < 1e-5
 
 
 def test_what_is_refused() -> None:
@@ -134,9 +245,15 @@ def test_what_is_refused() -> None:
     for source, options, sentence in (
         (sb.heads.MoS(d, M, components=2), {"hidden": torch.randn(9, d)}, "one set of logits: give a model"),
         (np.zeros((4, 3)), {"kind": "logits"}, "one set of logits: give a model"),
-        (layer, {"hidden": given["hidden"][:1]}, "has one context, and both halves need some"),
+        (layer, {"hidden": given["hidden"][:1]}, "has 1 contexts, and this needs 2"),
         (layer, {**given, "ranks": [0]}, "ranks must be at least 1"),
         (layer, {**given, "ranks": [d + 1]}, f"ranks must be at most {d}"),
+        (layer, {**given, "save": "x"}, "save goes with train"),
+        (
+            torch.nn.Linear(d, M, dtype=torch.float64),
+            {"hidden": given["hidden"][1:8], "train": True},
+            "has 7 contexts, and this needs 8 or more",
+        ),
     ):
         with pytest.raises(BottleneckError, match=sentence):
             sb.need(source, **options)

@@ -1,0 +1,84 @@
+"""Perplexity per byte: the loss of a whole text over its bytes, which compares models of different vocabularies."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+import softmax_bottleneck as sb
+from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.measure.dumping import dump
+
+TEXT = "Zwölf Boxkämpfer jagen Viktor über den großen Sylter Deich – 漢字 🙂.\n" * 8
+
+
+@pytest.fixture
+def models(save: Any) -> tuple[Path, Path]:
+    """Two models: one token a byte, and one whose tokens are pairs of bytes as well."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    folders = []
+    for merges in ([], [("e", "n"), ("Ã", "¼"), ("r", "Ġ")]):
+        words = [*alphabet, *("".join(pair) for pair in merges)]
+        tokenizer = Tokenizer(BPE(vocab={word: n for n, word in enumerate(words)}, merges=merges))
+        tokenizer.pre_tokenizer, tokenizer.decoder = (
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            decoders.ByteLevel(),
+        )
+        folder = save("gpt2", vocab_size=len(words), n_positions=256)
+        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+        folders.append(folder)
+    return folders[0], folders[1]
+
+
+def test_bytes_of_any_characters(models: Any, tmp_path: Path) -> None:
+    """Those of all tokens but the first of each window; where each token is a byte it is the perplexity itself."""
+    (tmp_path / "t.txt").write_text(TEXT, encoding="utf-8")
+    for folder in models:
+        source = sb.open(folder, data=str(tmp_path / "t.txt"), context_length=64)
+        scores = sb.perplexity(source)
+        spelled = b"".join(
+            each.encode(errors="surrogateescape") for each in source.text.tokenizer.spelled(source.targets.tolist())
+        )
+        assert TEXT.encode().endswith(spelled)
+        assert scores.bytes == len(spelled)
+        assert scores.per_byte == pytest.approx(math.exp(scores.loss * scores.tokens / len(spelled)))
+        assert scores.to_dict()["perplexity_per_byte"] == scores.per_byte
+        assert f"{scores.per_byte:.4f}, {math.log2(scores.per_byte):.4f} bits; {len(spelled):,} bytes" in str(scores)
+        stored = sb.perplexity(dump(source, tmp_path / folder.name, states=True))
+        assert (stored.bytes, stored.per_byte) == (scores.bytes, pytest.approx(scores.per_byte))
+    first = sb.perplexity(models[0], data=str(tmp_path / "t.txt"), context_length=64)
+    assert first.per_byte == pytest.approx(first.perplexity)
+
+
+def test_models_of_different_vocabularies(models: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text(TEXT, encoding="utf-8")
+    how: Any = {"data": str(tmp_path / "t.txt"), "context_length": 64}
+    scores = [sb.perplexity(folder, **how) for folder in models]
+    with pytest.raises(SourceError, match="different vocabularies") as refusal:
+        sb.compare(*map(str, models), **how)
+    for score, folder in zip(scores, models, strict=True):
+        assert f"{folder} {score.per_byte:.4f} ({score.bytes:,} bytes)" in str(refusal.value)
+    alike = sb.compare(str(models[0]), str(models[0]), **how)
+    assert alike.bytes == scores[0].bytes
+    assert f"perplexity per byte  P {scores[0].per_byte:.4f} and Q {scores[0].per_byte:.4f}" in alike.details()
+
+
+def test_words_of_a_corpus_count_with_the_space_after_them(runs: dict[str, Path]) -> None:
+    source = sb.open(runs["softmax"])
+    words = source.text.names(source.targets.tolist())
+    text = " ".join(words).replace("<eos> ", "\n").replace("<eos>", "\n")
+    assert sb.perplexity(source).bytes == pytest.approx(len(text.encode()), abs=1)
+
+
+def test_a_matrix_and_bare_ids_have_no_bytes(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = dump(runs["softmax"], tmp_path / "s", states=True)
+    for source in (folder, dump(runs["softmax"], tmp_path / "s.zarr")):
+        scores = sb.perplexity(source)
+        assert scores.bytes is scores.per_byte is None
+        assert "per byte" not in str(scores)
