@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
+from ..core.machine import cores
 from ..core.progress import SILENT, Progress
 from ..measure import rank
 from ..measure.dumping import dump
@@ -42,6 +44,11 @@ PROGRAMS = {
     WHOLE_TORCH: ("-c", "import numpy as np, torch; torch.linalg.svdvals(torch.from_numpy(np.load('{path}')))"),
 }
 """Whole processes that measure a file of log-probabilities at the given shape: what Python is asked to run."""
+PROCESSES = (1, 2, 4)
+SHARED = [
+    (name, *(f"{name}, processes of one thread: {count}" for count in PROCESSES)) for name in ("gram", "factored")
+]
+"""Cases at the given shape: the time of rows that processes share; those of more processes than cores are left out."""
 FACTORED, STORE = "factored, PTB shape, d = 400", "gram float32, PTB shape, from a store"
 """Cases at that of Penn Treebank."""
 RATIOS = (
@@ -54,6 +61,10 @@ RATIOS = (
     Goal("memory, contexts doubled", GRAM, "<=", 1.1, HALF, "memory_bytes"),
     Goal("whole command / numpy", WHOLE, "<=", 0.25, WHOLE_NUMPY),
     Goal("whole command / torch float32", WHOLE, "<=", 1.0, WHOLE_TORCH),
+    *(
+        Goal(f"{name}: efficiency of 2 processes", one, ">=", 0.8, two, "stream_seconds", unit=2.0)
+        for name, one, two, *_ in SHARED
+    ),
     Goal("inspection / decomposition in it", WHOLE, "<=", 0.15, WHOLE, "inspected_seconds", "decomposed_seconds"),
 )
 """The project's goals for ratios, on two cores at the default shape."""
@@ -72,7 +83,7 @@ def bench_spectrum(
 
     Cases run in turn, each in its own process. The methods of this package compute the raw and the row-centred
     spectrum, NumPy and torch only the raw one. Then `bottleneck rank` of a file is measured beside both, as whole
-    processes.
+    processes, and the rows that several processes share (see `shared`).
 
     The result has ``rates`` (float64 GFLOP/s) and ``ratios`` too. Memory is that above the input.
 
@@ -98,6 +109,13 @@ def bench_spectrum(
         _write_log_probs(path, shape)
         programs = {name: partial(_program, name=name, path=str(path)) for name in PROGRAMS}
         rows |= in_turn(programs, runs=3, seconds=math.inf, warm_up=False, progress=progress)
+    shared = {
+        case: partial(_shared, name=name, processes=count, rows=T, columns=M)
+        for name, *names in SHARED
+        for count, case in zip(PROCESSES, names, strict=True)
+        if count <= cores()
+    }
+    rows |= in_turn(shared, runs=3, seconds=math.inf, warm_up=False, progress=progress)
     factored = {FACTORED: partial(_factored, rows=PTB[0], columns=PTB[1], device=device)}
     rows |= in_turn(factored, runs=3, warm_up=False, progress=progress)
     if store:
@@ -140,6 +158,19 @@ def _program(*, name: str, path: str) -> Work:
     def work() -> dict[str, float]:
         printed = subprocess.run(program, check=True, capture_output=True, text=True).stdout
         return {f"{part}_seconds": each for part, each in json.loads(printed or "{}").get("spent", {}).items()}
+
+    return work
+
+
+def _shared(*, name: str, processes: int, rows: int, columns: int) -> Work:
+    """Return a function that runs `shared` in so many processes of one thread each, and returns its seconds."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    program = [sys.executable, *launcher, "-m", "softmax_bottleneck.bench.shared", name, str(rows), str(columns)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def work() -> dict[str, float]:
+        printed = subprocess.run(program, check=True, capture_output=True, text=True, env=environment).stdout
+        return dict(json.loads(printed))
 
     return work
 

@@ -106,7 +106,7 @@ def decompose(
         method = method.projection(processes.sum(feed(method).state[0]))
     stream = feed(method)
     bar.stage("decomposing the matrix, which may take minutes")
-    stream = _merged(method, stream, processes)
+    stream = merged(method, stream, processes)
     spectrum = processes.in_first(lambda: finish(method, stream))
     if saved:
         saved.forget()
@@ -174,7 +174,7 @@ def _no_memory(where: str, method: SpectrumMethod | RangeFinder) -> MatrixError:
     return MatrixError(what, Parameter("device", "cpu"))
 
 
-def _merged(method: SpectrumMethod, stream: Stream, processes: Processes) -> Stream:
+def merged(method: SpectrumMethod, stream: Stream, processes: Processes) -> Stream:
     """Return the stream of all processes in the first one; they merge pairwise, in ⌈log₂ P⌉ rounds."""
     index, distance = processes.index, 1
     while distance < processes.count:
