@@ -64,7 +64,7 @@ print(f"pairwise KL {divergence.kld:.2f} nats, expected {sb.synthetic.expected_p
 
 # %%
 cells = sb.synthetic.grid(
-    ["softmax", "mos", "lms"], [0.1], [100], [2, 5, 10], 1, contexts=200, fit=sb.synthetic.FitConfig(cycles=3)
+    ["softmax", "mos", "lms"], [0.1], [100], [2, 5, 10], 1, contexts=200, fit=sb.synthetic.FitConfig(rounds=4)
 )
 results = sb.synthetic.run_grid(cells, Path(mkdtemp()), processes=1)
 summary = sb.synthetic.summarize(results)

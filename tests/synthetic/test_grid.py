@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import subprocess
 import sys
 import time
@@ -81,6 +82,14 @@ def test_a_killed_grid_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert {name: files[name] for name in kept} == kept
     again = next(cell for cell in cells if f"{cell.name}.json" in kept)
     assert _same([found[cells.index(again)]], [run(again)])
+
+
+def test_the_time_is_said_before_the_first_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for missing in (2, 0):
+        cells = [replace(CELL, seed=seed) for seed in range(2)]
+        run_grid(cells, tmp_path, processes=1, progress=StreamProgress(sys.stdout))
+        said = re.search(r"^about [\d.]+ (s|minutes) for 2 fits, .*\n.*seed 0", capsys.readouterr().out, re.M)
+        assert bool(said) == bool(missing)
 
 
 def test_an_interruption_counts_the_cells_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
