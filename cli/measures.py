@@ -12,9 +12,9 @@ import rich_click as click
 from click.core import ParameterSource
 from click.exceptions import Exit
 
-from softmax_bottleneck.core.options import ARGMAXABLE, COMPARE, GRADIENT, KLD, LAYER, OPENING, Option
+from softmax_bottleneck.core.options import ARGMAXABLE, COMPARE, DUMP, GRADIENT, KLD, LAYER, OPENING, Option
 
-from .options import WHOLE, Count, example, format_option, json_option, listed, options_of, progress
+from .options import WHOLE, example, format_option, json_option, listed, options_of, progress
 from .outputs import echo, show, show_all
 from .paths import Folder, Input
 from .sources import measure_all, with_layer, with_source
@@ -186,12 +186,7 @@ def identify(
 @click.command("dump", epilog=example("bottleneck dump demo/runs/mos --out demo/mos.zarr"))
 @with_source()
 @click.option("--out", required=True, type=Folder(), metavar="STORE.zarr", help="Store, folder or file to write.")
-@click.option(
-    "--states",
-    is_flag=True,
-    help="Write a folder with the hidden states and the output layer instead; it is a SOURCE too, and far smaller.",
-)
-@click.option("--top", type=Count(), metavar="K", help="Write a .parquet file of the K likeliest tokens instead.")
+@options_of(DUMP)
 def dump(source: Source, out: Path, states: bool, top: int | None) -> None:
     """Write the matrix of log-probabilities to a Zarr store; the same command continues an interrupted dump.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import DEVICES, OPENING, Option
+from softmax_bottleneck.core.options import DEVICES, MEMORY, OPENING, Option
 from softmax_bottleneck.errors import ConfigurationError
 
 from .paths import Input, Output, Text, check_outputs
@@ -183,6 +183,7 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
 SPECIAL: Mapping[str, dict[str, Any]] = {
     "data": {"type": Text(), "shell_complete": completing(CORPORA)},
     "method": {"type": method},
+    "max_memory": {"type": memory},
     "device": {"type": device},
     **{key: {"type": float} for key in ("scale", "temperature", "max_kl", "min_agreement", "max_ppl_ratio")},
     "softcap": {"type": float},
@@ -208,13 +209,7 @@ format_option = click.option(
     panel="Output",
     help="Format of the printed result.  [default: lines for one SOURCE, table for several]",
 )
-memory_option = click.option(
-    "--max-memory",
-    type=memory,
-    metavar="SIZE",
-    help="Memory limit of each decomposition, such as 8GiB.  [default: half of the free memory, or all of a GPU's]",
-    panel="How to compute",
-)
+memory_option = options_of(MEMORY)
 style_option = click.option(
     "--style",
     type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),

@@ -45,6 +45,9 @@ DTYPE = (
     "body of a Hugging Face model; its output layer stays in float32."
 )
 PAIRS = "Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error."
+STATES_ALONE = "Write a folder with the hidden states and the output layer; it is a SOURCE too, and far smaller."
+TOP = "Write a .parquet file of the K likeliest tokens."
+TOP_KILLED = "It is for `compare`; a kill leaves no file."
 SAMPLE = "Number of contexts whose Jacobian is computed when the head is not log-linear."
 LIMIT = "Time limit for each token's linear program, in seconds; a token that exceeds it is reported as unknown."
 WORKERS = "Number of processes.  [default: one for each processor]"
@@ -161,6 +164,13 @@ class Pairs(TypedDict, total=False):
     seed: Annotated[int, Option(0, "Seed of the random pairs.", MEASURE, metavar="N")]
 
 
+class Writing(TypedDict, total=False):
+    """What a dump writes in place of all log-probabilities."""
+
+    states: Annotated[bool, Option(False, STATES_ALONE, MEASURE)]
+    top: Annotated[int | None, Option(None, TOP, MEASURE, metavar="K", counts=True, more=TOP_KILLED)]
+
+
 class Sample(TypedDict, total=False):
     """At which contexts a gradient's Jacobian is computed."""
 
@@ -225,7 +235,8 @@ def table(options: type) -> Mapping[str, Option]:
 
 OPENING = table(Opening)
 HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
-LAYER, COMPARE, KLD, GRADIENT, ARGMAXABLE = map(table, (LayerOptions, Judging, Pairs, Sample, Deciding))
+LAYER, COMPARE, KLD = map(table, (LayerOptions, Judging, Pairs))
+GRADIENT, ARGMAXABLE, DUMP = map(table, (Sample, Deciding, Writing))
 
 
 def _describe(options: type) -> None:
@@ -238,6 +249,16 @@ def _describe(options: type) -> None:
         options.__doc__ = "\n\n".join([str(options.__doc__), "\n".join(lines)])
 
 
+MEMORY: Mapping[str, Option] = {
+    "max_memory": Option(
+        None,
+        "Memory limit of each decomposition, such as 8GiB.  [default: half of the free memory, or all of a GPU's]",
+        COMPUTE,
+        metavar="SIZE",
+        more="Also a number of bytes.",
+    )
+}
+"""The option of every command that decomposes a matrix."""
 RANK: Mapping[str, Option] = {
     "method": Option(
         "auto",

@@ -13,7 +13,7 @@ from ..core.checks import typed
 from ..core.clock import each_spent, spent
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
-from ..core.options import OPENING, RANK, Option, takes
+from ..core.options import MEMORY, OPENING, RANK, Option, takes
 from ..core.parallel import ALONE, Processes
 from ..core.version import __version__
 from ..errors import Function, MatrixError, Parameter, Sentence
@@ -53,14 +53,7 @@ class SpectrumOptions(MeasurementOptions, total=False):
     """The options of `singular_values`."""
 
     method: Annotated[str, RANK["method"]]
-    max_memory: Annotated[
-        int | str | None,
-        Option(
-            None,
-            "Bytes for the decomposition, or a size such as '1GiB'; by default half of the free memory, or all that an "
-            "accelerator has free.",
-        ),
-    ]
+    max_memory: Annotated[int | str | None, MEMORY["max_memory"]]
     width: Annotated[int, RANK["width"]]
     processes: Annotated[
         Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")

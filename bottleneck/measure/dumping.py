@@ -16,7 +16,7 @@ from ..core.checks import check_positive, typed
 from ..core.files import explain_output_errors, make_folder, only_process, replacing, sha256_bytes, sha256_json
 from ..core.interruption import note_if_interrupted
 from ..core.json_file import json_if_any
-from ..core.options import takes
+from ..core.options import Writing, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import BottleneckError, ConfigurationError, OutputError, Parameter, SourceError, StoreError
@@ -42,16 +42,13 @@ LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """Name of a temporary file that Zarr leaves behind when it is killed."""
 
 
-@takes(MeasurementOptions)
+class DumpOptions(MeasurementOptions, Writing, total=False):
+    """The options of `dump`."""
+
+
+@takes(DumpOptions)
 @typed
-def dump(
-    source: Any,
-    path: str | Path,
-    *,
-    states: bool = False,
-    top: int | None = None,
-    **options: Unpack[MeasurementOptions],
-) -> Path:
+def dump(source: Any, path: str | Path, **options: Unpack[DumpOptions]) -> Path:
     """Write a source's matrix to a store block by block, or finish a dump that was interrupted.
 
     Memory holds one block. An interrupted dump continues at the chunk or file it had reached and ends with the same
@@ -60,10 +57,7 @@ def dump(
     Args:
         source: as for `rank`.
         path: the store, a folder that ends in ``.zarr``; with ``states`` a folder, with ``top`` a ``.parquet`` file.
-        states: write the hidden states and the output layer of a model instead, which is a source as well and takes
-            a small part of the space.
-        top: write the log-probabilities of this many likeliest tokens instead, for `compare`. A kill leaves no file.
-        options: how the source is opened, and where to report, see `MeasurementOptions`.
+        options: how the source is opened, where to report, and what is written, see `DumpOptions`.
 
     Returns:
         The store's path.
@@ -74,6 +68,7 @@ def dump(
         StoreError: when ``path`` holds other files, or a store of another model, text or size.
         OutputError: when the store cannot be written.
     """
+    states, top = options.get("states", False), options.get("top")
     check_positive(top=top)
     if states and top is not None:
         raise ConfigurationError("give one of ", Parameter("states"), " and ", Parameter("top"))

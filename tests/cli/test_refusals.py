@@ -19,6 +19,21 @@ REFUSED = [
     ("rank text.txt", 1, "is a text, not a model: name a model, and give the text with --data"),
     ("rank demo/runs/sofmtax", 1, "; did you mean demo/runs/softmax?"),
     ("rank ptb.zip", 1, "cannot be measured: give"),
+    ("rank absent.npy", 1, "the file absent.npy does not exist"),
+    ("rank absent.safetensors:x", 1, "the file absent.safetensors does not exist"),
+    ("rank m.csv.gz", 1, ".gz files are not read; load its array in Python, and save that by numpy.save"),
+    ("rank absent.zarr", 1, "the store absent.zarr does not exist; 'bottleneck dump RUN --out"),
+    ("rank memory://absent.zarr", 1, "memory://absent.zarr cannot be read (No group"),
+    ("rank https://x/m.npy", 1, "is not a Zarr array or store, all that is read at a URL"),
+    ("rank nosuch://bucket/a.zarr", 1, "nosuch://bucket/a.zarr cannot be read (Protocol not known"),
+    ("rank m.npy --data other", 1, "data does not apply to"),
+    ("rank m.npy --method factored", 1, "factored method needs a model with"),
+    ("rank m.npy --method tsvd", 2, "unknown method 'tsvd'"),
+    ("rank kn3:other --contexts 1000", 1, "contexts must be between 1 and 5, the contexts of"),
+    ("rank kn5:nothing-like-it", 1, "is not a corpus"),
+    ("rank kn3:other --stride 3", 1, "stride does not apply to an n-gram model"),
+    ("spectrum demo/runs/softmax missing.npz --out x.png", 1, "the file missing.npz does not exist"),
+    ("report demo/runs/mos --out page.html --reference m.np", 2, "--reference m.np is not among the sources"),
     ("rank demo/runs/mos --method factored", 1, "use --method auto"),
     ("rank demo/runs/mos --contexts 100000", 1, "--contexts must be between 1 and"),
     ("rank demo/runs/mos --data nothing", 1, "'nothing' is not a corpus"),
@@ -96,6 +111,7 @@ def test_a_refusal(line: str, code: int, sentence: str, world: Path, bottleneck:
         Path(f"other/{split}.txt").write_text("w1 w2\nw3 unheard\n", encoding="utf-8")
     Path("empty").mkdir()
     Path("s.npz").touch()
+    Path("m.csv.gz").touch()
     np.save("m.npy", np.log(np.full((5, 4), 0.25)))
     before = {*world.iterdir()}
     done = bottleneck(*shlex.split(line))

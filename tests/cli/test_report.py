@@ -33,8 +33,6 @@ def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) 
         "no comparison: the sources have different numbers of contexts: demo/runs/mos has 179, m.npy has 40"
         in done.stderr
     )
-    wrong = bottleneck("report", *names, "--out", "page.html", "--reference", "m.np")
-    assert (wrong.exit_code, "--reference m.np is not among the sources" in wrong.stderr) == (2, True)
     assert f"<span>{rank('demo/runs/mos').verdict}.</span>" in page
     perplexity = bottleneck("eval", "demo/runs/mos", "--json", "-").stdout
     assert f">{float(re.findall(r'perplexity.: ([0-9.]+)', perplexity)[0]):.2f}<" in page

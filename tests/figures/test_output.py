@@ -44,7 +44,6 @@ def test_everything_is_written_and_what_is_missing_is_listed(results: SavedResul
 @pytest.mark.parametrize(
     ("names", "options", "error"),
     [
-        (["mos-figure-2"], {}, "unknown figure 'mos-figure-2'; known figures are mos-figure-1, lms-figure-2"),
         (["spectra"], {"formats": ["jpg"]}, "unknown format 'jpg'; known formats are png, pdf, svg, md, tex, csv"),
         (["spectra"], {"style": "acl"}, "unknown style 'acl'; known styles are screen, iclr, icml, icml-wide"),
     ],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck import corpora, rank
-from softmax_bottleneck.errors import ConfigurationError, CorpusError, SourceError
+from softmax_bottleneck.errors import CorpusError
 from softmax_bottleneck.language_models.ngram import KneserNey, histories
 from softmax_bottleneck.sources import open_source
 
@@ -59,12 +59,3 @@ def test_another_text(corpus: Path, tmp_path: Path) -> None:
     (other / "test.txt").write_text("unheard\n", encoding="utf-8")
     with pytest.raises(CorpusError, match="the token 'unheard' is not among the 21"):
         open_source(f"kn3:{corpus}", data=str(other))
-
-
-def test_what_is_wrong_is_said(corpus: Path) -> None:
-    with pytest.raises(SourceError, match=r"contexts must be between 1 and 539, the contexts of"):
-        open_source(f"kn3:{corpus}", contexts=1000)
-    with pytest.raises(CorpusError, match="is not a corpus"):
-        open_source("kn5:nothing-like-it")
-    with pytest.raises(ConfigurationError, match="stride does not apply to an n-gram model"):
-        open_source(f"kn3:{corpus}", stride=3)

@@ -308,5 +308,3 @@ def test_places_for_a_store(log_probs: Make, tmp_path: Path) -> None:
         dump(source, tmp_path / "file")
     with pytest.raises(OutputError, match="cannot write"):
         dump(source, tmp_path / "file" / "s.zarr")
-    with pytest.raises(StoreError, match=r"the store .*absent\.zarr does not exist; 'bottleneck dump RUN --out"):
-        open_source(tmp_path / "absent.zarr")

@@ -165,12 +165,6 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     zarr.create_group(store=tmp_path / "group.zarr", attributes={"mine": 1})
     with pytest.raises(StoreError, match="was not written by 'bottleneck dump'"):
         open_source((tmp_path / "group.zarr").as_uri())
-    with pytest.raises(SourceError, match=r"memory://absent\.zarr cannot be read \(No group"):
-        open_source("memory://absent.zarr")
-    with pytest.raises(SourceError, match=r"https://x/m\.npy is not a Zarr array or store, all that is read at a URL"):
-        open_source("https://x/m.npy")
-    with pytest.raises(SourceError, match=r"nosuch://bucket/a\.zarr cannot be read \(Protocol not known"):
-        open_source("nosuch://bucket/a.zarr")
     zarr.save_array(tmp_path / "one.zarr", np.ones(3))
     with pytest.raises(MatrixError, match="must have two dimensions"):
         open_source(tmp_path / "one.zarr")
