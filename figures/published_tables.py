@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from softmax_bottleneck.corpora import catalogue
 from softmax_bottleneck.results.plotting import HEADS, head_of
-from softmax_bottleneck.results.published import SPLITS, PublishedTable, Row, expectation, grouped, number, tables
+from softmax_bottleneck.results.published import DIGITS, PublishedTable, Row, expectation, grouped, number, tables
 from softmax_bottleneck.results.tables import mean_text, rank_text
 from softmax_bottleneck.training import PRESETS
 
@@ -28,7 +28,6 @@ from .results import SavedResults
 DATA = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
 PUBLISHED: dict[str, dict[str, Any]] = DATA["tables"]
 """Paper, number, caption and fields of each table."""
-DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "BLEU": ".3f"}
 CORPORA = {"ptb": "PTB", "wikitext-2": "WT2"}
 TIMES = {("MoS-15", "PTB/bs"): "mos, batch 20", ("MoS-15", "PTB/best-1"): "mos"}
 """Row and column of table 13 of Yang et al. 2018 → case of ``bottleneck bench training``."""
@@ -75,7 +74,7 @@ def _part(
 
 
 def _measured(results: SavedResults, part: PublishedTable, row: Row, column: str, heading: str) -> dict[str, Any]:
-    metric, split = (part.metric, column) if column in SPLITS else (column, part.split)
+    metric, split = part.measured_in(column)
     contexts = part.rank_contexts if metric == "rank" else None
     found = results.numbers(row.result, metric, split=split, how=row.how, contexts=contexts)
     more = {"low": found["low"].min(), "high": found["high"].max()} if metric == "rank" and len(found) else {}

@@ -159,9 +159,8 @@ def _checked(**how: Any) -> Iterable[Any]:
         most = {"min_agreement": 1.0}.get(name, sys.float_info.max)
         if (value is not None and not 0 <= value <= most) or (name == "temperature" and not value):
             least = "above 0" if name == "temperature" else "at least 0"
-            raise ConfigurationError(
-                Parameter(name), f" must be {least} and {'finite' if most > 1 else 'at most 1'}, not {value}"
-            )
+            limit = "" if name == "examples" else " and finite" if most > 1 else " and at most 1"
+            raise ConfigurationError(Parameter(name), f" must be {least}{limit}, not {value}")
     return how.values()
 
 

@@ -7,12 +7,10 @@ from typing import Any
 
 from ..measure.comparison import table_cells
 from ..measure.divergences import Estimate
-from ..results.published import PAPERS, SPLITS, PublishedTable, Row, grouped, rows_of, tables
+from ..results.published import DIGITS, PAPERS, PublishedTable, Row, grouped, rows_of, tables
 from ..results.tables import Table, rank_text
 from .contents import Contents, Model
 
-DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f"}
-"""Metrics that have a published and a measured number, beside ranks, with the form of the measured one."""
 MOST_COLUMNS = 5
 """Largest number of models that stand beside each other: their table fits a sheet of paper."""
 
@@ -91,7 +89,7 @@ def _published(label: str, model: Model) -> Iterator[list[str]]:
     published = list(rows_of(model.key)) if model.key else []
     for table, row in published or _alike(model):
         for column, value in zip(table.columns, row.values, strict=True):
-            metric, split = (table.metric, column) if column in SPLITS else (column, table.split)
+            metric, split = table.measured_in(column)
             if value and (metric in DIGITS or metric == "rank"):
                 quantity = " ".join(part for part in (split if metric != "parameters" else "", metric) if part)
                 measured = _measured(model, metric, split, table) if published and not row.how else ""

@@ -17,6 +17,8 @@ from typing import Any
 PAPERS = ("parthiban", "mos", "lms", "mikolov", "krause", "merity")
 """Names of the papers, in the order in which a model's numbers are listed."""
 SPLITS = ("train", "valid", "test")
+DIGITS = {"perplexity": ".2f", "pairwise KL": ".3f", "bits per character": ".2f", "parameters": ",.0f", "BLEU": ".3f"}
+"""Metrics that have a published and a measured number, beside ranks, with the form of the measured one."""
 ET_ASGD = "ET-ASGD"
 HOW = {
     "": "",
@@ -69,6 +71,10 @@ class PublishedTable:
         numbered = f"table {self.number}" if self.number[0].isdigit() else self.number
         return f"{self.paper}, {f'{self.where}, ' if self.where else ''}{numbered}"
 
+    def measured_in(self, column: str) -> tuple[str, str]:
+        """Return the metric and the split of a column."""
+        return (self.metric, column) if column in SPLITS else (column, self.split)
+
     def cell(self, row: str, column: str) -> str:
         """Return a value as printed, empty if there is none."""
         (values,) = (each.values for each in self.rows if each.name == row)
@@ -107,7 +113,7 @@ def measurements() -> Iterator[dict[str, Any]]:
             about = {"kind": "published", "model": model, "source": table.source}
             about["family"] = f"{family}-{row.how.lower()}" if row.how else family
             for column, text in zip(table.columns, row.values, strict=True):
-                split, metric = (column, table.metric) if column in SPLITS else (table.split, column)
+                metric, split = table.measured_in(column)
                 if (value := number(text)) is not None:
                     yield {**about, "split": split, "metric": metric, "value": value}
 
