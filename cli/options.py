@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import DEVICES, MEMORY, OPENING, Option
+from softmax_bottleneck.core.options import DEVICES, OPENING, RANK, Option
 from softmax_bottleneck.errors import ConfigurationError
 
 from .paths import Input, Output, Text, check_outputs
@@ -209,7 +209,7 @@ format_option = click.option(
     panel="Output",
     help="Format of the printed result.  [default: lines for one SOURCE, table for several]",
 )
-memory_option = options_of(MEMORY)
+memory_option = options_of({"max_memory": RANK["max_memory"]})
 style_option = click.option(
     "--style",
     type=click.Choice(["screen", "iclr", "icml", "icml-wide", "neurips"]),

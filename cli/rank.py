@@ -12,7 +12,7 @@ from click.exceptions import Exit
 
 from softmax_bottleneck.core.options import RANK
 
-from .options import example, format_option, json_option, memory_option, options_of, pair, progress
+from .options import example, format_option, json_option, options_of, pair, progress
 from .outputs import echo, show_all
 from .paths import Output
 from .sources import measure_all, with_source
@@ -28,7 +28,6 @@ INDETERMINATE = 3
 @click.command("rank", epilog=example("bottleneck rank demo/runs/softmax"))
 @with_source(count=-1, parallel=True)
 @options_of(RANK)
-@memory_option
 @click.option(
     "--extended",
     type=pair,

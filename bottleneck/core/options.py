@@ -44,6 +44,16 @@ DTYPE = (
     "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only to the "
     "body of a Hugging Face model; its output layer stays in float32."
 )
+METHOD = (
+    "Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that suits "
+    "the matrix and fits in memory."
+)
+MEMORY = "Memory limit of each decomposition, such as 8GiB.  [default: half of the free memory, or all of a GPU's]"
+EPS = (
+    "Relative roundoff of the matrix entries, a number or a type such as bfloat16.  [default: recorded with the "
+    "source, or inferred from the entries]"
+)
+INF = "What to do when tokens have probability 0: refuse the matrix, or leave out their columns."
 PAIRS = "Use all pairs of contexts, which is exact, or N random pairs, which gives a standard error."
 STATES_ALONE = "Write a folder with the hidden states and the output layer; it is a SOURCE too, and far smaller."
 TOP = "Write a .parquet file of the K likeliest tokens."
@@ -157,6 +167,26 @@ class Opening(HuggingFaceOptions, total=False):
     targets: Annotated[Any, Option(None, "(T,), ids of the tokens that follow those hidden states, if they are known.")]
 
 
+class Spectral(TypedDict, total=False):
+    """How singular values are computed."""
+
+    method: Annotated[str, Option("auto", METHOD, COMPUTE, metavar="METHOD")]
+    max_memory: Annotated[int | str | None, Option(None, MEMORY, COMPUTE, metavar="SIZE", more="Also bytes.")]
+    width: Annotated[
+        int, Option(1024, "Number of dimensions of the sketch, for the method sketch.", COMPUTE, counts=True)
+    ]
+
+
+class Ranking(TypedDict, total=False):
+    """How a rank is counted from them."""
+
+    eps: Annotated[str | float | None, Option(None, EPS, COMPUTE, metavar="DTYPE|NUMBER")]
+    inf: Annotated[str, Option("refuse", INF, COMPUTE, ("refuse", "drop-columns"))]
+    estimate_hidden_size: Annotated[
+        bool, Option(False, "Estimate the hidden size from the row-centred spectrum.", MEASURE)
+    ]
+
+
 class Pairs(TypedDict, total=False):
     """Which pairs of contexts a divergence is of."""
 
@@ -237,6 +267,8 @@ OPENING = table(Opening)
 HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
 LAYER, COMPARE, KLD = map(table, (LayerOptions, Judging, Pairs))
 GRADIENT, ARGMAXABLE, DUMP = map(table, (Sample, Deciding, Writing))
+RANK = {**table(Spectral), **table(Ranking)}
+"""The options of a rank, beside those that open its source."""
 
 
 def _describe(options: type) -> None:
@@ -247,43 +279,6 @@ def _describe(options: type) -> None:
         lines.append(f"* ``{name}``: {' '.join(filter(None, (option.help, values, option.more)))}")
     if lines[-1] not in str(options.__doc__):
         options.__doc__ = "\n\n".join([str(options.__doc__), "\n".join(lines)])
-
-
-MEMORY: Mapping[str, Option] = {
-    "max_memory": Option(
-        None,
-        "Memory limit of each decomposition, such as 8GiB.  [default: half of the free memory, or all of a GPU's]",
-        COMPUTE,
-        metavar="SIZE",
-        more="Also a number of bytes.",
-    )
-}
-"""The option of every command that decomposes a matrix."""
-RANK: Mapping[str, Option] = {
-    "method": Option(
-        "auto",
-        "Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that "
-        "suits the matrix and fits in memory.",
-        COMPUTE,
-        metavar="METHOD",
-    ),
-    "eps": Option(
-        None,
-        "Relative roundoff of the matrix entries, a number or a type such as bfloat16.  [default: recorded with the "
-        "source, or inferred from the entries]",
-        COMPUTE,
-        metavar="DTYPE|NUMBER",
-    ),
-    "inf": Option(
-        "refuse",
-        "What to do when tokens have probability 0: refuse the matrix, or leave out their columns.",
-        COMPUTE,
-        ("refuse", "drop-columns"),
-    ),
-    "width": Option(1024, "Number of dimensions of the sketch, for the method sketch.", COMPUTE, counts=True),
-    "estimate_hidden_size": Option(False, "Estimate the hidden size from the row-centred spectrum.", MEASURE),
-}
-"""The options of a rank, beside those that open its source."""
 
 
 def takes(options: type) -> Callable[[Function], Function]:

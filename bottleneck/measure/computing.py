@@ -13,7 +13,7 @@ from ..core.checks import typed
 from ..core.clock import each_spent, spent
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
-from ..core.options import MEMORY, OPENING, RANK, Option, takes
+from ..core.options import OPENING, Option, Ranking, Spectral, takes
 from ..core.parallel import ALONE, Processes
 from ..core.version import __version__
 from ..errors import Function, MatrixError, Parameter, Sentence
@@ -49,23 +49,17 @@ MASKED = Sentence(
 """Advice for tokens of probability 0."""
 
 
-class SpectrumOptions(MeasurementOptions, total=False):
+class SpectrumOptions(MeasurementOptions, Spectral, total=False):
     """The options of `singular_values`."""
 
-    method: Annotated[str, RANK["method"]]
-    max_memory: Annotated[int | str | None, MEMORY["max_memory"]]
-    width: Annotated[int, RANK["width"]]
     processes: Annotated[
         Processes, Option(ALONE, "Processes started by torchrun (see `launched`), which share the contexts.")
     ]
 
 
-class RankOptions(SpectrumOptions, total=False):
+class RankOptions(SpectrumOptions, Ranking, total=False):
     """The options of `rank`."""
 
-    eps: Annotated[str | float | None, RANK["eps"]]
-    inf: Annotated[str, RANK["inf"]]
-    estimate_hidden_size: Annotated[bool, RANK["estimate_hidden_size"]]
     checkpoint: Annotated[bool, Option(False, "Add what H, W, gradient and loss show, as of several checkpoints.")]
 
 
