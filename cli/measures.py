@@ -67,6 +67,7 @@ def kld(pairs: int | str, **_: Any) -> None:
     do not sum to one is normalized if rounding explains the difference, and refused otherwise.
     """
     context = click.get_current_context()
+    assert context is not None
     if pairs == "all" and context.get_parameter_source("seed") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--seed is that of random pairs: give --pairs N as well")
 

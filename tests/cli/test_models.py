@@ -49,26 +49,6 @@ def here(saved: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return saved
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama"])
-def test_eval(name: str, here: Path, bottleneck: Bottleneck) -> None:
-    """Each token after the first seven, by the model itself, from the start of the only window that predicts it."""
-    done = bottleneck("eval", name, *WINDOWS, "--json", "-")
-    assert done.exit_code == 0, done.stderr
-    found = json.loads(done.stdout)
-    with quiet() as transformers:
-        model = transformers.AutoModelForCausalLM.from_pretrained(name)
-    ids = torch.tensor([int(word[1:]) for word in Path("text.txt").read_text(encoding="utf-8").split()])
-    losses = []
-    for place in range(7, len(ids)):
-        start = (place - 7) // 6 * 6
-        with torch.no_grad():
-            logits = model(ids[None, start:place]).logits[0, -1].double()
-        losses.append(float(logits.logsumexp(0) - logits[ids[place]]))
-    assert found["tokens"] == len(losses) == 113
-    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-4)
-
-
 def test_padding_is_shown_in_pipes(here: Path, bottleneck: Bottleneck) -> None:
     """The values are in the golden records, where the model has padding too."""
     shown = " ".join(bottleneck("rank", "gpt", *WINDOWS, "--details").stdout.split())
