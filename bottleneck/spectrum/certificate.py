@@ -17,15 +17,10 @@ SMALLEST_SQUARE = 1e-280
 """If ‖A‖²_F is between this and its inverse, its sum of squares neither underflowed nor overflowed."""
 
 
-class _BrokenCertificateError(Exception):
-    """The computed values cannot be those of the matrix."""
-
-
 FAILURES: tuple[type[Exception], ...] = (
     np.linalg.LinAlgError,
     torch.linalg.LinAlgError,  # type: ignore[attr-defined]
     torch.OutOfMemoryError,
-    _BrokenCertificateError,
 )
 """Errors of a decomposition that failed."""
 
@@ -71,7 +66,7 @@ def _certified(spectra: Spectra, norms: Norms, method: SpectrumMethod) -> Spectr
     padded = []
     for values, norm in ((spectra.raw, norms.squared), (spectra.centered, norms.centered_squared)):
         if not np.isfinite(values).all():
-            raise _BrokenCertificateError(f"{spectra.driver} returned values that are not finite")
+            raise np.linalg.LinAlgError(f"{spectra.driver} returned values that are not finite")
         # The error is relative to the raw norm, because a centred matrix may be zero up to roundoff.
         with np.errstate(over="ignore"):
             energy = float((values**2).sum()) + residual**2
@@ -81,7 +76,7 @@ def _certified(spectra: Spectra, norms: Norms, method: SpectrumMethod) -> Spectr
     # Centring projects out one direction: for T ≥ M the last value is zero, and its computed value is roundoff.
     padded[1][norms.shape[1] - 1 :] = 0.0
     if error > LARGEST_RELATIVE_ERROR:
-        raise _BrokenCertificateError(f"of {spectra.driver}, Σσ² differs from ‖A‖²_F by a factor of {error:.1e}")
+        raise np.linalg.LinAlgError(f"of {spectra.driver}, Σσ² differs from ‖A‖²_F by a factor of {error:.1e}")
     scales = spectra.scales or (padded[0].max(initial=0.0), padded[1].max(initial=0.0))
     relative_error = method.resolution * (1 + spectra.blocks) ** 0.5
     errors = [relative_error * float(scale) for scale in scales]

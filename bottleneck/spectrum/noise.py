@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,19 +60,17 @@ def find_noise(sample: Matrix, *, eps: float, size: float | None = None, largest
     floor = _floor(sample[different(sample)][:, different(sample.T)], largest)
     if floor is None:
         return None
+    deviation, is_resolved = floor
     least = ROUNDINGS * eps * (float(np.sqrt(np.mean(sample**2))) if size is None else math.ldexp(size, -exponent))
-    is_coarse = floor.is_resolved and bool(math.sqrt(12) * floor.deviation > least)
-    return Noise(math.ldexp(floor.deviation, exponent), is_coarse)
+    return Noise(math.ldexp(deviation, exponent), is_resolved and bool(math.sqrt(12) * deviation > least))
 
 
-class _Floor(NamedTuple):
-    deviation: float
-    is_resolved: bool
-    """Whether it is the noise of the entries, or the roundoff of this decomposition, below which there may be less."""
+def _floor(sample: Matrix, largest: float, most: int | None = None) -> tuple[float, bool] | None:
+    """Return the deviation of a sample's floor, and whether it is that of the entries.
 
-
-def _floor(sample: Matrix, largest: float, most: int | None = None) -> _Floor | None:
-    """Return the floor of a sample, or ``None`` if there is none or ``most`` directions or more stand above it."""
+    Otherwise it is the roundoff of this decomposition, below which there may be less. ``None`` is returned if there is
+    no floor, or ``most`` directions or more stand above it.
+    """
     rows, columns = sample.shape
     if min(rows, columns) > COLUMNS // 2:  # a first search, of a part that leaves at least half of it to noise
         some = evenly(rows, COLUMNS)[:, None], evenly(columns, COLUMNS // 2)
@@ -127,7 +124,7 @@ def _floor(sample: Matrix, largest: float, most: int | None = None) -> _Floor | 
     if low >= most or (low and not is_small[low - 1] and is_noise(low - 1)):  # it begins above: the matrix itself
         return None
     is_resolved = bool(values[low] > arithmetic)
-    return _Floor(float(values[low] / norms[low] if is_resolved else arithmetic / norms[0]), is_resolved)
+    return float(values[low] / norms[low] if is_resolved else arithmetic / norms[0]), is_resolved
 
 
 def evenly(size: int, most: int) -> NDArray[np.int64]:
