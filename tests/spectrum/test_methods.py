@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import reduce
 
 import numpy as np
@@ -16,7 +16,6 @@ from softmax_bottleneck.spectrum import TSQR, Accelerator, Dense, Gram, WideGram
 from softmax_bottleneck.spectrum.base import Stream
 from softmax_bottleneck.spectrum.certificate import finish
 from softmax_bottleneck.spectrum.compute import extended, started
-from softmax_bottleneck.theory import exact_rank
 
 from .methods import EPS, METHODS, TO_ROUNDOFF_OF_SIGMA, Matrix, assert_close, built, centred, spectrum_of
 
@@ -42,18 +41,6 @@ def test_prescribed_spectra(method: str, dtype: type[np.floating], shape: tuple[
     np.testing.assert_allclose(found.values[:12], prescribed, rtol=0, atol=moved + 1e-12)
     assert_close(method, found.values, np.linalg.svd(matrix.astype(np.float64), compute_uv=False), size=50)
     assert_close(method, found.centered, np.linalg.svd(centred(matrix), compute_uv=False), size=50)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rank", [1, 4, 9])
-def test_integer_products_have_their_exact_rank(method: str, rank: int) -> None:
-    rng = np.random.default_rng(rank)
-    matrix = rng.integers(-4, 5, (22, rank)) @ rng.integers(-4, 5, (rank, 14))
-    centred_times_M = 14 * matrix - matrix.sum(1, keepdims=True)
-    found = spectrum_of(method, matrix, 5)
-    for values, integers in ((found.values, matrix), (found.centered, centred_times_M)):
-        assert int(numerical_rank(values, shape=(22, 14), eps="float32")) == exact_rank(integers)
-    assert exact_rank(matrix) == rank
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -145,32 +132,6 @@ def test_a_state_from_one_arithmetic_is_another_ones_too(method: type[Gram]) -> 
     assert found.driver in ("cpu syevd", "cpu svdvals")
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-10)
     np.testing.assert_allclose(found.centered, expected.centered, rtol=1e-10, atol=1e-12)
-
-
-def hartley(n: int) -> tuple[Matrix, Matrix]:
-    """The real discrete Fourier transform cos + sin: orthogonal up to √n."""
-    angle = 2 * math.pi * np.outer(np.arange(n), np.arange(n)) / n
-    return np.cos(angle) + np.sin(angle), np.full(n, math.sqrt(n))
-
-
-def second_difference(n: int) -> tuple[Matrix, Matrix]:
-    matrix = 2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
-    return matrix, 4 * np.sin(np.arange(1, n + 1) * math.pi / (2 * (n + 1))) ** 2
-
-
-def minij(n: int) -> tuple[Matrix, Matrix]:
-    index = np.arange(1.0, n + 1)
-    return np.minimum.outer(index, index), 0.25 / np.sin((2 * index - 1) * math.pi / (4 * n + 2)) ** 2
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", [hartley, second_difference, minij])
-def test_analytic_spectra(method: str, family: Callable[[int], tuple[Matrix, Matrix]]) -> None:
-    matrix, expected = family(32)
-    expected = np.sort(expected)[::-1]
-    found = spectrum_of(method, matrix, 9)
-    assert_close(method, found.values, expected, size=len(matrix))
-    assert_close(method, found.centered, np.linalg.svd(centred(matrix), compute_uv=False), size=len(matrix))
 
 
 def kahan(n: int) -> Matrix:
