@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from softmax_bottleneck.results.plotting import HEADS, head_of
 from softmax_bottleneck.results.plotting.spectra import ZERO, draw_cdf, draw_scree, mark_unresolved, spaced
 from softmax_bottleneck.spectrum import Limits, Spectrum
-from softmax_bottleneck.spectrum.measures import effective_rank
+from softmax_bottleneck.spectrum.effective_ranks import effective_rank
 from softmax_bottleneck.spectrum.rules import MARGIN
 
 from .base import by_model, family_panels, figure, stacked

@@ -21,7 +21,7 @@ from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import OutputWeights
 from ..sources.measurement import MeasurementOptions, layers, measurement
 from ..spectrum import EPS, RankEstimate, effective_rank, entropy_rank, stable_rank
-from ..spectrum.measures import ENERGY_LEFT_OUT
+from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
 from ..theory import ArgmaxReport, PowerLaw, power_law, unargmaxable
 from .directions import ROWS, Directions, directions
 from .head_rows import HeadRows, head_rows
@@ -31,7 +31,7 @@ NAMED = 8
 
 
 @dataclass(frozen=True)
-class Measures:
+class EffectiveRanks:
     """What a spectrum of W shows beside its rank."""
 
     effective_rank: Mapping[str, int | None]
@@ -71,9 +71,9 @@ class HeadReport(Result, kind="head"):
     """Whether there is an output bias."""
     bound: RankBound
     """Bound on the rank of log P."""
-    raw: Measures
+    raw: EffectiveRanks
     """What the spectrum of W shows."""
-    centered: Measures
+    centered: EffectiveRanks
     """What that of W with the mean row subtracted shows."""
     weight: Directions
     """Singular values and ranks of W, raw and with the mean row subtracted."""
@@ -206,8 +206,8 @@ def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
         tied=layer.tied,
         bias=layer.bias is not None,
         bound=layer.head.rank_bound,
-        raw=_measures(weight.values, weight.rank),
-        centered=_measures(weight.centered, weight.rank_centered),
+        raw=_effective_ranks(weight.values, weight.rank),
+        centered=_effective_ranks(weight.centered, weight.rank_centered),
         weight=weight,
         rows_found=found,
         names={} if layer.tokenizer is None else dict(zip(named, layer.tokenizer.names(named), strict=True)),
@@ -251,9 +251,9 @@ def _roundoff(stored: str) -> tuple[float, bool]:
     return eps or (2.0 ** (1 - int(bits[1])) if bits else EPS["bfloat16"]), eps is None
 
 
-def _measures(values: NDArray[Any], rank: RankEstimate) -> Measures:
+def _effective_ranks(values: NDArray[Any], rank: RankEstimate) -> EffectiveRanks:
     last = min(rank.value, max(3, len(values) // 2))
-    return Measures(
+    return EffectiveRanks(
         effective_rank={name: effective_rank(values, epsilon=float(name)) for name in ENERGY_LEFT_OUT},
         entropy_rank=entropy_rank(values),
         stable_rank=stable_rank(values),

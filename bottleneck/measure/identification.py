@@ -23,7 +23,7 @@ from ..sources.output_weights import output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
 from .entries import Entries
-from .span import Fit, Mask, Matrix, Span, explained
+from .span import Mask, Matrix, RowFits, Span, explained
 
 ONE, MOST = 0.99, 0.5
 """Share of what the rows leave that one vector holds if it is of rank 1, and share that a function of the logits
@@ -52,7 +52,7 @@ NEXT = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class Test:
     """A number that is 0 for the model itself, and what roundoff makes of it at most."""
 
     value: float
@@ -71,15 +71,15 @@ class Identification(Result, kind="identification"):
     verdict: str
     contexts: int
     """Number of rows that were used."""
-    span: Measured | None
+    span: Test | None
     """Norm of the row-centred rows outside the span of W, over theirs; ``None`` if too few tokens are seen."""
     unrelated: float
     """Expected norm outside the span of an unrelated W, √(1 − d/(M − 1))."""
-    ellipse: Measured | None
+    ellipse: Test | None
     """|‖(h − β)/γ‖²/d − 1|; ``None`` without a final norm, or if W does not determine h."""
     on_ellipse: tuple[float, float] | None
     """Mean and standard deviation of ‖(h − β)/γ‖²/d over the rows."""
-    mean: Measured | None
+    mean: Test | None
     """|mean of (h − β)/γ| behind a LayerNorm."""
     why: str
     """One sentence about the verdict."""
@@ -103,7 +103,7 @@ class Identification(Result, kind="identification"):
         yield Quantity("unrelated", self.unrelated, "unrelated W", text=f"leaves {self.unrelated:.3g} outside")
         yield Quantity("next", NEXT.get(self.verdict, COMPARE), "next")
 
-    def _tests(self) -> dict[str, Measured | None]:
+    def _tests(self) -> dict[str, Test | None]:
         return {"outside span(W)": self.span, "off the ellipse": self.ellipse, "mean": self.mean}
 
     def panels(self) -> Drawings:
@@ -204,20 +204,20 @@ def _may_hide_a_rounding(rows: Source, d: int, entries: Entries) -> bool:
     return rows.precision.assumed and (rows.shape[0] <= d + 1 + FEWEST or entries.replaced)
 
 
-def _worst(values: Matrix, limits: Matrix) -> Measured | None:
+def _worst(values: Matrix, limits: Matrix) -> Test | None:
     values = np.abs(values)
     known = np.isfinite(values) & np.isfinite(limits)
     if not known.any():
         return None
     place = int(np.argmax(np.where(known, values / np.where(limits > 0, limits, 1e-300), -1)))
-    return Measured(float(values[place]), float(limits[place]))
+    return Test(float(values[place]), float(limits[place]))
 
 
 @dataclass(frozen=True)
 class _Explanation:
     """The fit that explains most rows, and what else than roundoff it needs, or what may be there instead."""
 
-    fit: Fit
+    fit: RowFits
     edit: str = ""
     doubt: str = ""
 
@@ -263,7 +263,7 @@ def _explain(entries: Entries, span: Span, d: int) -> _Explanation:
     return _Explanation(plain)
 
 
-def _common(plain: Fit, pairs: Fit, span: Span) -> _Explanation:
+def _common(plain: RowFits, pairs: RowFits, span: Span) -> _Explanation:
     """Explain rows whose differences lie in the span, which a bias that is not W's own makes so.
 
     A change of W does the same where it acts on the mean of the context vectors, and what it makes of their deviations
@@ -285,7 +285,7 @@ def _tokens(which: Mask) -> str:
     )
 
 
-def _on_ellipse(fit: Fit, span: Span, ellipse: Ellipse | None, state_eps: float) -> Matrix:
+def _on_ellipse(fit: RowFits, span: Span, ellipse: Ellipse | None, state_eps: float) -> Matrix:
     """Return values and limits of the tests of the ellipse and of the mean, (2, 2, n), NaN without an ellipse."""
     result = np.full((2, 2, len(fit.outside)), np.nan)
     if ellipse is None or len(set(span.to_hidden.shape)) > 1:
@@ -300,7 +300,7 @@ def _on_ellipse(fit: Fit, span: Span, ellipse: Ellipse | None, state_eps: float)
     return result
 
 
-def _verdict(found: _Explanation, ellipse: Measured | None, mean: Measured | None, *, hidden: bool) -> tuple[str, str]:
+def _verdict(found: _Explanation, ellipse: Test | None, mean: Test | None, *, hidden: bool) -> tuple[str, str]:
     fit = found.fit
     if np.median(fit.limit) >= np.median(np.sqrt(1 - (fit.coefficients.shape[1] - 1) / (fit.seen.sum(1) - 1))):
         return UNKNOWN, "the rows are so coarse, or so few tokens are seen, that any W would fit"

@@ -14,7 +14,7 @@ from ..errors import MatrixError, Parameter
 from ..results.base import UNSAVED, Result, short_names
 from ..results.quantity import DETAIL, FRAME, NOWHERE, TABLE, Quantity, Shown
 from ..spectrum import Limits, Precision, RankEstimate, Spectrum, effective_rank, entropy_rank, stable_rank
-from ..spectrum.measures import ENERGY_LEFT_OUT
+from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
 from ..spectrum.rules import NOISE_FACTOR
 from .verdict import Verdict, verdict
 

@@ -27,7 +27,7 @@ POWERS = 9
 
 
 @dataclass(frozen=True)
-class Fit:
+class RowFits:
     """Rows fitted in the span of 1 and W."""
 
     coefficients: Matrix
@@ -76,11 +76,11 @@ class Span:
         span.__dict__.update(self.__dict__, basis=np.column_stack([self.basis, vector]))
         return span
 
-    def hidden(self, fit: Fit) -> Matrix:
+    def hidden(self, fit: RowFits) -> Matrix:
         """Return the context vectors, (n, d)."""
         return fit.coefficients[:, 1 : self.to_hidden.shape[1] + 1] @ self.to_hidden.T
 
-    def fit(self, rows: Matrix, seen: Mask, error: Matrix) -> Fit:
+    def fit(self, rows: Matrix, seen: Mask, error: Matrix) -> RowFits:
         """Fit rows, (n, M), by least squares over the entries that are seen; each is off by ``error`` at most."""
         all_rows = rows - np.nanmedian(np.where(seen, rows, np.nan), 1, keepdims=True)
         rows, tokens = np.where(seen, all_rows, 0.0), seen.sum(1)
@@ -96,7 +96,9 @@ class Span:
         moved = np.linalg.norm(np.where(seen, error, 0.0), axis=1) + product + SUMS * norms
         norms = np.maximum(norms, np.finfo(np.float64).tiny)
         outside = np.linalg.norm(np.where(seen, residual, 0.0), axis=1)
-        return Fit(coefficients, residual, seen.copy(), outside / norms, moved / norms, moved / np.sqrt(tokens), spread)
+        return RowFits(
+            coefficients, residual, seen.copy(), outside / norms, moved / norms, moved / np.sqrt(tokens), spread
+        )
 
     def _fit_one(self, row: Matrix, seen: Mask, coefficients: Matrix, residual: Matrix) -> tuple[Matrix, float]:
         """Return the coefficients of a row without its unseen entries, and by how much they lose in accuracy.
@@ -116,7 +118,7 @@ class Span:
         found = inverse @ (some.T @ row[seen])
         return found + inverse @ (some.T @ (row[seen] - some @ found)), _spread(values)
 
-    def fit_most(self, rows: Matrix, seen: Mask, error: Matrix) -> Fit:
+    def fit_most(self, rows: Matrix, seen: Mask, error: Matrix) -> RowFits:
         """Fit rows, and those that do not fit without the entries that are far from the fit, as long as that helps.
 
         At least half of the entries beyond those that any row would fit remain, and those that fit after all come back.
@@ -146,13 +148,13 @@ class Span:
         return best
 
 
-def _put(fit: Fit, rows: Any, part: Fit) -> None:
-    for field in fields(Fit):
+def _put(fit: RowFits, rows: Any, part: RowFits) -> None:
+    for field in fields(RowFits):
         getattr(fit, field.name)[rows] = getattr(part, field.name)
 
 
-def _some(fit: Fit, rows: Any) -> Fit:
-    return Fit(**{field.name: getattr(fit, field.name)[rows] for field in fields(Fit)})
+def _some(fit: RowFits, rows: Any) -> RowFits:
+    return RowFits(**{field.name: getattr(fit, field.name)[rows] for field in fields(RowFits)})
 
 
 def _spread(values: Matrix) -> float:
@@ -160,7 +162,7 @@ def _spread(values: Matrix) -> float:
     return float(values[0] ** -0.5) if values[0] > EPS["float64"] ** 0.5 else np.inf
 
 
-def explained(span: Span, fit: Fit) -> Matrix:
+def explained(span: Span, fit: RowFits) -> Matrix:
     """Return the share of the residual's square that a smooth function of the fitted logits explains, (n,)."""
     shares = []
     for coefficients, residual, seen in zip(fit.coefficients, fit.residual, fit.seen, strict=True):

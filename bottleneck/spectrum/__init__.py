@@ -9,13 +9,13 @@ from .base import SpectrumMethod
 from .choice import METHODS, Choice, build, choose
 from .compute import decompose, matrix_spectrum
 from .dense import Dense
+from .effective_ranks import effective_rank, entropy_rank, stable_rank
 from .factored import Factored
 from .files import SavedSpectrum, load_spectrum, save_spectrum
 from .gram import Gram, WideGram
 from .host import Host
 from .inspection import Inspection
 from .judge import Judgement, judge
-from .measures import effective_rank, entropy_rank, stable_rank
 from .noise import find_noise
 from .precision import EPS, Noise, Precision, precision
 from .rules import RankEstimate, counts_by_rule, entry_roundoff, numerical_rank, tolerance

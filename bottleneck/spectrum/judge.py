@@ -1,7 +1,7 @@
 """Judge two ranks by a spectrum and the roundoff of its entries: a list of rules, each of which gives an interval.
 
 `SETTLING` holds the rules of which the first that applies gives the interval, and `DOUBTS` those that widen it. Each is
-a function of the singular values and a `Context`, for one numbered sentence of docs/trust.md.
+a function of the singular values and a `Evidence`, for one numbered sentence of docs/trust.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ that it estimates by a factor that grows with the matrix, or above noise coarser
 
 
 @dataclass(frozen=True)
-class Context:
+class Evidence:
     """What is known of a matrix beside its singular values."""
 
     eps: Precision
@@ -66,7 +66,7 @@ class Context:
     """`entry_roundoff` of the logits before they were normalized."""
 
 
-Rule = Callable[[Values, Context], Interval | None]
+Rule = Callable[[Values, Evidence], Interval | None]
 
 
 class Judgement(NamedTuple):
@@ -103,19 +103,19 @@ def judge(
     if recorded is not None and recorded.value > eps.value:
         why = f"eps {eps.value:.2g} is finer than the roundoff of the numbers ({recorded.dtype or recorded.value})"
         coarser = _intervals(spectrum, recorded)
-        found = [(_hull(one, other, why), context) for (one, context), (other, _) in zip(found, coarser, strict=True)]
+        found = [(_hull(one, other, why), evidence) for (one, evidence), (other, _) in zip(found, coarser, strict=True)]
     if rank_warning:
         found = [(_hull(one, Interval(1, max(1, c.full), rank_warning), rank_warning), c) for one, c in found]
     size = min(spectrum.shape)
     return Judgement(
         *(
-            estimate(values, interval, context.limit, size=size, residual=context.residual)
-            for values, (interval, context) in zip((spectrum.values, spectrum.centered), found, strict=True)
+            estimate(values, interval, evidence.limit, size=size, residual=evidence.residual)
+            for values, (interval, evidence) in zip((spectrum.values, spectrum.centered), found, strict=True)
         )
     )
 
 
-def _intervals(spectrum: Spectrum, eps: Precision, norm: float | None = None) -> list[tuple[Interval, Context]]:
+def _intervals(spectrum: Spectrum, eps: Precision, norm: float | None = None) -> list[tuple[Interval, Evidence]]:
     """Return the interval of each of the two matrices by the rules, and what is known of it."""
     norm = _norm(spectrum.values, spectrum.residual) if norm is None else norm
     size, found = min(spectrum.shape), []
@@ -124,17 +124,17 @@ def _intervals(spectrum: Spectrum, eps: Precision, norm: float | None = None) ->
         (spectrum.centered, spectrum.centered_error, norm),
     ):
         padded = np.pad(values, (0, size - values.size))
-        context = _context(spectrum, padded, eps, rounded, error)
-        found.append((_by_rules(padded[: context.filled], context), context))
-    (raw, context), (centered, of_centered) = found
+        evidence = _evidence(spectrum, padded, eps, rounded, error)
+        found.append((_by_rules(padded[: evidence.filled], evidence), evidence))
+    (raw, evidence), (centered, of_centered) = found
     coherent = eps.coarse is not None and not _is_centered(spectrum, norm)
     error = MARGIN * spectrum.error
     least = max(entry_roundoff(norm, eps.value), error, NOISE_FACTOR * eps.noise_norm(spectrum.shape))
-    raw = _coupled(raw, centered, np.pad(spectrum.values, (0, 2)), context, least=least, error=error, hides=coherent)
-    return [(raw, context), (centered, of_centered)]
+    raw = _coupled(raw, centered, np.pad(spectrum.values, (0, 2)), evidence, least=least, error=error, hides=coherent)
+    return [(raw, evidence), (centered, of_centered)]
 
 
-def _context(spectrum: Spectrum, values: Values, eps: Precision, norm: float, error: float) -> Context:
+def _evidence(spectrum: Spectrum, values: Values, eps: Precision, norm: float, error: float) -> Evidence:
     """Return what is known of one of the two matrices; ``norm`` is that of the matrix whose rows were centred, or 0."""
     (T, M), entries = spectrum.shape, math.sqrt(math.prod(spectrum.shape))
     (rows, columns), is_centered = eps.distinct or (T, M), bool(norm > 0)
@@ -149,7 +149,7 @@ def _context(spectrum: Spectrum, values: Values, eps: Precision, norm: float, er
     outside = NOISE_FACTOR * eps.noise.deviation * entries if eps.noise else 0.0
     were_centered = not is_centered and _is_centered(spectrum, own)  # as by a layer norm
     filled = min(T, M - is_centered, rows, columns - is_centered)
-    return Context(
+    return Evidence(
         eps=eps,
         full=min(T, M - is_centered),
         filled=filled,
@@ -164,71 +164,71 @@ def _context(spectrum: Spectrum, values: Values, eps: Precision, norm: float, er
     )
 
 
-def _by_rules(values: Values, context: Context) -> Interval:
+def _by_rules(values: Values, evidence: Evidence) -> Interval:
     """Return the interval of the first rule that settles it, widened by every doubt."""
-    found = _settled(values, context)
+    found = _settled(values, evidence)
     for doubt in DOUBTS:
-        if widened := doubt(values, context):
+        if widened := doubt(values, evidence):
             found = _hull(found, widened, found.why or widened.why)
     return found
 
 
-def _settled(values: Values, context: Context) -> Interval:
-    return next(filter(None, (rule(values, context) for rule in SETTLING)))
+def _settled(values: Values, evidence: Evidence) -> Interval:
+    return next(filter(None, (rule(values, evidence) for rule in SETTLING)))
 
 
-def ends_in_noise(values: Values, context: Context) -> Interval | None:
+def ends_in_noise(values: Values, evidence: Evidence) -> Interval | None:
     """Rule 1: the spectrum ends in noise that was seen, with a gap that is wide for noise of this kind."""
-    if not context.noise or context.residual:
+    if not evidence.noise or evidence.residual:
         return None
-    end, gap = _last_gap(values, context.noise)
-    is_wide = gap > (WIDE if context.eps.coarse else STRAY)
-    return Interval(end, end) if is_wide and end == count_above(values, context.noise) else None
+    end, gap = _last_gap(values, evidence.noise)
+    is_wide = gap > (WIDE if evidence.eps.coarse else STRAY)
+    return Interval(end, end) if is_wide and end == count_above(values, evidence.noise) else None
 
 
-def ends(values: Values, context: Context) -> Interval | None:
+def ends(values: Values, evidence: Evidence) -> Interval | None:
     """Rule 2: a gap across Press's tolerance that no roundoff has ends the spectrum."""
-    end = count_above(values, context.roundoff)
-    if context.residual or context.noise > context.roundoff or not 0 < end < values.size:
+    end = count_above(values, evidence.roundoff)
+    if evidence.residual or evidence.noise > evidence.roundoff or not 0 < end < values.size:
         return None
     return Interval(end, end) if values[end - 1] > WIDE * values[end] else None
 
 
-def behind_noise(values: Values, context: Context) -> Interval | None:
+def behind_noise(values: Values, evidence: Evidence) -> Interval | None:
     """Rule 3: directions above the noise that was seen are there, and others may lie below it."""
-    if not context.noise:
+    if not evidence.noise:
         return None
-    end, gap = _last_gap(values, context.noise)
-    low = min(count_above(values, context.limit), end if gap > NOISE_FACTOR else _certain(values, context.noise))
-    if context.noise <= context.roundoff / MARGIN:  # what stands above the noise is there, whatever the tolerance
-        found = by_press(values, context)
-        return Interval(min(found.low, max(low, 1)), max(found.high, count_above(values, context.noise)))
-    why = f"a floor of noise stands at σ = {context.noise / NOISE_FACTOR:.3g}, and what lies below it cannot be told"
-    return Interval(low, context.full, why)
+    end, gap = _last_gap(values, evidence.noise)
+    low = min(count_above(values, evidence.limit), end if gap > NOISE_FACTOR else _certain(values, evidence.noise))
+    if evidence.noise <= evidence.roundoff / MARGIN:  # what stands above the noise is there, whatever the tolerance
+        found = by_press(values, evidence)
+        return Interval(min(found.low, max(low, 1)), max(found.high, count_above(values, evidence.noise)))
+    why = f"a floor of noise stands at σ = {evidence.noise / NOISE_FACTOR:.3g}, and what lies below it cannot be told"
+    return Interval(low, evidence.full, why)
 
 
-def by_press(values: Values, context: Context) -> Interval:
+def by_press(values: Values, evidence: Evidence) -> Interval:
     """Rule 4: the counts at ten times Press's tolerance and at a tenth of it."""
-    low, high, _ = press(values, context.limit, context.residual)
-    return Interval(low, max(low, min(high, context.full)))
+    low, high, _ = press(values, evidence.limit, evidence.residual)
+    return Interval(low, max(low, min(high, evidence.full)))
 
 
-def hidden_by_rounding(values: Values, context: Context) -> Interval | None:
+def hidden_by_rounding(values: Values, evidence: Evidence) -> Interval | None:
     """Rule 5: the rounding of large numbers, or to a narrow type, may hide any direction below the tolerance."""
-    if MARGIN * EPS["float64"] * context.rounded < values.max(initial=0.0) <= context.limit:
-        return Interval(context.full, context.full, "the roundoff may be larger than every singular value")
-    is_narrow = context.eps.assumed and context.eps.value >= EPS["float16"]
-    is_large = context.logits >= context.limit > 0 and not ends_in_noise(values, context)
-    return Interval(context.full, context.full) if is_narrow or is_large else None
+    if MARGIN * EPS["float64"] * evidence.rounded < values.max(initial=0.0) <= evidence.limit:
+        return Interval(evidence.full, evidence.full, "the roundoff may be larger than every singular value")
+    is_narrow = evidence.eps.assumed and evidence.eps.value >= EPS["float16"]
+    is_large = evidence.logits >= evidence.limit > 0 and not ends_in_noise(values, evidence)
+    return Interval(evidence.full, evidence.full) if is_narrow or is_large else None
 
 
-def unseen(values: Values, context: Context) -> Interval | None:
+def unseen(values: Values, evidence: Evidence) -> Interval | None:
     """Rule 6: where almost no direction is left, noise as large as a coarse rounding makes it would not be seen."""
-    if not context.eps.assumed or context.eps.noise or context.full < 2:
+    if not evidence.eps.assumed or evidence.eps.noise or evidence.full < 2:
         return None
-    if not hidden_by_rounding(values, context) and _settled(values, context).high < context.nearly_full:
+    if not hidden_by_rounding(values, evidence) and _settled(values, evidence).high < evidence.nearly_full:
         return None
-    low = max(1, count_above(values, context.unseen))
+    low = max(1, count_above(values, evidence.unseen))
     return Interval(low, low, "so few directions are left that they do not show whether the numbers were rounded")
 
 
@@ -254,7 +254,7 @@ def _certain(values: Values, noise: float) -> int:
 
 
 def _coupled(
-    raw: Interval, centered: Interval, values: Values, context: Context, *, least: float, error: float, hides: bool
+    raw: Interval, centered: Interval, values: Values, evidence: Evidence, *, least: float, error: float, hides: bool
 ) -> Interval:
     """Return the raw rank, limited by a determinate row-centred one: row-centring removes one direction or none.
 
@@ -263,10 +263,10 @@ def _coupled(
     and ``hides`` says whether noise coarser than the precision may hide the direction that row-centring removes.
     Roundoff may hide it where the first direction that is not counted stands above all further ones.
     """
-    if centered.low < centered.high or context.residual > context.limit:
+    if centered.low < centered.high or evidence.residual > evidence.limit:
         return raw
     low, high = centered.low, min(centered.low + 1, values.size - 2)
-    if min(max(count_above(values, context.limit), raw.low), raw.high) <= low < high:
+    if min(max(count_above(values, evidence.limit), raw.low), raw.high) <= low < high:
         first, following = values[low : low + 2]
         if first > max(least, STRAY * following):  # a direction that the tolerance hides
             return Interval(high, high)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..core.checks import check_positive, typed
 from ..core.json_file import Count, Magnitude
 from ..errors import MatrixError
-from .measures import descending
+from .effective_ranks import descending
 from .precision import EPS, precision
 
 MARGIN = 10.0

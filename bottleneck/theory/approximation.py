@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.checks import check_positive, typed
 from ..errors import ConfigurationError
-from ..spectrum.measures import descending
+from ..spectrum.effective_ranks import descending
 
 
 @typed

@@ -20,7 +20,7 @@ from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure import computing
 from softmax_bottleneck.measure.report import report_of
 from softmax_bottleneck.spectrum import counts_by_rule, matrix_spectrum, numerical_rank, precision, tolerance
-from softmax_bottleneck.spectrum.measures import effective_rank
+from softmax_bottleneck.spectrum.effective_ranks import effective_rank
 
 
 def report(
