@@ -40,6 +40,9 @@ CONVERTED_ROWS = 2048
 ROWS_ADDED = 16
 """Rows summed by one BLAS call on the CPU, which adds them one by one: few rows keep the rounding error small."""
 
+Linear = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Contexts, weight and bias of `Factors`, or their gradients."""
+
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Let ``backward`` raise an error under ``create_graph=True``, the one case where gradient mode is on inside it.
@@ -79,14 +82,6 @@ def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mea
     return result / len(targets) if reduction == "mean" else result
 
 
-class _Parts(NamedTuple):
-    """The tensors of a pass, or their gradients: ``None`` where a tensor is absent or needs no gradient."""
-
-    log_prior: Tensor | None
-    factors: list[tuple[Tensor | None, Tensor | None, Tensor | None]]
-    parameters: Sequence[Tensor | None]
-
-
 class _Layout(NamedTuple):
     """The order of the parts in the flat list of tensors that autograd takes, and how they are processed."""
 
@@ -98,10 +93,11 @@ class _Layout(NamedTuple):
         parameters = [] if self.function is None else list(self.function.parameters())
         return [scores.log_prior, *(tensor for factors in scores.factors for tensor in factors), *parameters]
 
-    def unpack(self, tensors: Sequence[Tensor | None]) -> _Parts:
+    def unpack(self, tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, list[Linear], Sequence[Tensor | None]]:
+        """Return log-prior, factors and parameters, or their gradients: ``None`` where one is absent or not needed."""
         end = 1 + 3 * self.factors
         factors = [(tensors[i], tensors[i + 1], tensors[i + 2]) for i in range(1, end, 3)]
-        return _Parts(tensors[0], factors, tensors[end:])
+        return tensors[0], factors, tensors[end:]
 
 
 class _BlockedNLL(torch.autograd.Function):
@@ -134,22 +130,22 @@ def _losses(
     gradients: list[Tensor | None] | None,
 ) -> Tensor:
     """Return the loss of each row; add the gradients of ``Σ upstream · loss`` into ``gradients``."""
-    parts = layout.unpack(tensors)
-    into = None if gradients is None else layout.unpack(gradients)
-    factors = [_narrow(factors, layout.product_type) for factors in parts.factors]
+    whole_prior, wide_factors, parameters = layout.unpack(tensors)
+    prior_into, factors_into, parameters_into = layout.unpack([None] * len(tensors) if gradients is None else gradients)
+    factors = [_narrow(factors, layout.product_type) for factors in wide_factors]
     wide = widest(layout.product_type)
     losses = torch.empty(len(targets), dtype=wide, device=targets.device)
     with torch.autocast(targets.device.type, enabled=False):
-        mixed = targets.is_floating_point() and parts.log_prior is not None
+        mixed = targets.is_floating_point() and whole_prior is not None
         blocks = _blocks(factors, wide, mixed=mixed)
-        buffers = [_Buffer.of(one, blocks, wide) for one in factors]
+        buffers = [_buffer(one, blocks, wide) for one in factors]
         # The backward pass needs a function's outputs and a mixture's logits; otherwise probabilities overwrite them.
         in_place = layout.function is None and not mixed
-        spare = targets.new_empty(0) if in_place else torch.empty_like(buffers[0].wide)
+        spare = targets.new_empty(0) if in_place else torch.empty_like(buffers[0][1])
         for rows in blocks:
-            log_prior = None if parts.log_prior is None else parts.log_prior[rows]
+            log_prior = None if whole_prior is None else whole_prior[rows]
             products = [_logits(one, rows, buffer) for one, buffer in zip(factors, buffers, strict=True)]
-            outputs = _apply(layout.function, products, keep=into is not None)
+            outputs = _apply(layout.function, products, keep=gradients is not None)
             values = outputs.detach()
             place = values if in_place else spare[: values.shape[0] * values.shape[1]].view_as(values)
             if targets.is_floating_point():
@@ -158,56 +154,51 @@ def _losses(
             else:
                 block = _against_ids(values, log_prior, targets[rows], place)
             losses[rows] = block.loss
-            if into is None:
+            if gradients is None:
                 continue
             _, gradient, weights, prior_gradient = block
             if upstream is not None:
                 scale = upstream[rows].unsqueeze(1)
                 weights, prior_gradient = scale if weights is None else weights * scale, prior_gradient * scale
-            if into.log_prior is not None:
-                into.log_prior[rows] = prior_gradient
+            if prior_into is not None:
+                prior_into[rows] = prior_gradient
             if layout.function is None:
                 logit_gradients, by_row = [gradient], weights
             else:
                 if weights is not None:
                     gradient.mul_(weights.unsqueeze(2))
-                pairs = list(zip(parts.parameters, into.parameters, strict=True))
+                pairs = list(zip(parameters, parameters_into, strict=True))
                 logit_gradients, by_row = _through(outputs, products, gradient, pairs), None
                 if targets.is_floating_point():
                     logit_gradients = [cleared(one) for one in logit_gradients]
-            for one, totals, logit_gradient, buffer in zip(
-                factors, into.factors, logit_gradients, buffers, strict=True
+            for one, totals, logit_gradient, (narrow, _) in zip(
+                factors, factors_into, logit_gradients, buffers, strict=True
             ):
-                _add_linear_gradients(totals, one, rows, logit_gradient, by_row, buffer.product)
+                _add_linear_gradients(totals, one, rows, logit_gradient, by_row, narrow)
     return losses
 
 
-class _Buffer(NamedTuple):
-    """Memory for one block's logits, which all blocks use: fresh memory costs as much as a pass over it."""
+def _buffer(factors: Factors, blocks: Sequence[slice], wide: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return memory for a block's logits, (B · K, M), in the type of the products, and in float32 or wider.
 
-    product: Tensor
-    """(B · K, M), in the type of the matrix products: first the logits, last their gradient."""
-    wide: Tensor
-    """(B · K, M), the logits in float32 or wider; ``product`` itself where that is the type of the products."""
-
-    @classmethod
-    def of(cls, factors: Factors, blocks: Sequence[slice], wide: torch.dtype) -> _Buffer:
-        rows = blocks[0].stop if blocks else 0
-        product = factors.contexts.new_empty(rows * factors.contexts.shape[1], factors.weight.shape[0])
-        return cls(product, product if product.dtype == wide else torch.empty_like(product, dtype=wide))
+    All blocks use it, because fresh memory costs as much as a pass over it. Both are one where the types are.
+    """
+    rows = blocks[0].stop if blocks else 0
+    product = factors.contexts.new_empty(rows * factors.contexts.shape[1], factors.weight.shape[0])
+    return product, product if product.dtype == wide else torch.empty_like(product, dtype=wide)
 
 
-def _logits(factors: Factors, rows: slice, buffer: _Buffer) -> Tensor:
+def _logits(factors: Factors, rows: slice, buffer: tuple[Tensor, Tensor]) -> Tensor:
     """Return the products (B, K, M) of a block of contexts in float32 or wider, in ``buffer``."""
-    contexts = factors.contexts[rows]
+    contexts, (narrow, wide) = factors.contexts[rows], buffer
     flat = contexts.reshape(-1, contexts.shape[2])
-    products = buffer.product[: len(flat)]
+    products = narrow[: len(flat)]
     if factors.bias is None:
         torch.mm(flat, factors.weight.T, out=products)
     else:
         torch.addmm(factors.bias, flat, factors.weight.T, out=products)
-    if buffer.wide is not buffer.product:
-        products = buffer.wide[: len(flat)].copy_(products)
+    if wide is not narrow:
+        products = wide[: len(flat)].copy_(products)
     return products.view(*contexts.shape[:2], -1)
 
 
@@ -319,7 +310,7 @@ def _at(targets: Tensor, components: Tensor) -> Tensor:
 
 
 def _add_linear_gradients(
-    into: tuple[Tensor | None, Tensor | None, Tensor | None],
+    into: Linear,
     factors: Factors,
     rows: slice,
     logit_gradient: Tensor,

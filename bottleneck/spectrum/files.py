@@ -14,7 +14,6 @@ import numpy as np
 from ..core.files import DAMAGE, open_file, write_bytes
 from ..core.json_file import Magnitude, Size, check_schema, parse_json
 from ..errors import MatrixError
-from .choice import METHODS
 from .values import UNKNOWN, Limits, Spectrum
 
 FORMAT: Literal["softmax-bottleneck spectrum 1"] = "softmax-bottleneck spectrum 1"
@@ -27,16 +26,16 @@ LARGEST = 1 << 30
 
 @dataclass(frozen=True)
 class _About:
-    """What is kept beside the singular values; the first files had neither errors nor limits."""
+    """What is kept beside the singular values."""
 
     format: Literal["softmax-bottleneck spectrum 1"]
     source: dict[str, Any]
     shape: tuple[Size, Size]
     method: str
     frobenius_relative_error: Magnitude
-    residual: Magnitude = 0.0
-    error: Magnitude | None = None
-    centered_error: Magnitude = 0.0
+    residual: Magnitude
+    error: Magnitude
+    centered_error: Magnitude
     limits: Limits = UNKNOWN
 
 
@@ -56,7 +55,7 @@ class SavedSpectrum(NamedTuple):
     source: dict[str, Any]
     """The description of its source."""
     limits: Limits
-    """Tolerances and bounds; earlier versions saved none."""
+    """Tolerances and bounds."""
 
 
 def load_spectrum(path: str | Path) -> SavedSpectrum:
@@ -76,8 +75,6 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
             about: _About = check_schema(parse_json(str(file["about"]), finite=True), _About)
             values, centered = file["values"], file["centered"]
             numbers = {name: getattr(about, name) for name in NUMBERS}
-            if about.error is None:
-                numbers["error"] = METHODS[about.method].resolution * float(values[0])
             spectrum = Spectrum(values, centered, about.shape, about.method, **numbers)
             _check(spectrum)
     except OSError as error:

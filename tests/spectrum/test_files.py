@@ -47,7 +47,7 @@ def test_round_trip(sketch: bool, tmp_path: Path) -> None:
 
 
 ABOUT = {"format": "softmax-bottleneck spectrum 1", "source": {}, "shape": [2, 5], "method": "dense"}
-ABOUT |= {"frobenius_relative_error": 0.0}
+ABOUT |= dict.fromkeys(("frobenius_relative_error", "residual", "error", "centered_error"), 0.0)
 DAMAGE: list[dict[str, Any]] = [
     *({"about": {key: value for key, value in ABOUT.items() if key != missing}} for missing in ("source", "shape")),
     {"about": {**ABOUT, "format": "another"}},
