@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from ..sources import Difference, FiniteColumns, Source
 from ..spectrum import Precision, Spectrum, SpectrumSettings, effective_rank, find_noise, judge
+from ..spectrum.judge import UNSEEN
 from ..spectrum.noise import COLUMNS, LARGEST, ROWS
+from ..spectrum.rules import NOISE_FACTOR
 from .comparison import DifferenceRank
 from .computing import compute_spectrum
 
@@ -84,7 +86,7 @@ class ObservedDifference:
             return eps, norm
         both = np.concatenate(self._sample, 1)
         sample = both[0] - both[1]
-        largest = LARGEST * max(1.0, norm / (size * math.sqrt(np.mean(sample**2))))
+        largest = max(LARGEST, NOISE_FACTOR * UNSEEN * norm / (size * math.sqrt(np.mean(sample**2))))
         noise = find_noise(sample, eps=eps.value, size=norm / size, largest=largest)
         if noise and noise.step > np.quantile(both.std(1), COHERENT):
             noise = replace(noise, deviation=math.inf, is_coarse=True)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .noise import LARGEST
 from .precision import EPS, Precision
 from .rules import (
     MARGIN,
@@ -37,6 +36,9 @@ independent ones: a value that is so much larger than the next one is none of th
 WIDE = 1e6
 """Ratio of neighbouring singular values that no rounding leaves across Press's tolerance, which exceeds the roundoff
 that it estimates by a factor that grows with the matrix, or above noise coarser than the type."""
+UNSEEN = 1 / 8
+"""Size, relative to the entries, of the noise that may hide where too few directions are left to show it: that of
+three bits, or of steps of 0.43 of the entries."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _evidence(spectrum: Spectrum, values: Values, eps: Precision, norm: float, e
         limit=max(press_limit, NOISE_FACTOR * noise if math.isfinite(noise) else 0.0),
         roundoff=max(floor, tolerance(values[0], (T, M), eps.value)),
         noise=max(error, NOISE_FACTOR * (noise + stored * random)) if noise else 0.0,
-        unseen=LARGEST * max(own, rounded) / entries * random,
+        unseen=NOISE_FACTOR * UNSEEN * max(own, rounded) / entries * random,
         residual=spectrum.residual if spectrum.residual > outside else 0.0,
         rounded=rounded,
         logits=entry_roundoff(logits, eps.value),

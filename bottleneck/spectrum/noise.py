@@ -21,7 +21,7 @@ FEWEST = 8
 ABOVE = 1.1
 """Ratio of the largest singular value of a residual to that of the same entries with random signs, up to which the
 residual counts as noise: the largest value of noise fluctuates by a few percent (Tracy and Widom 1994)."""
-LARGEST = 1 / math.sqrt(12)
+LARGEST = ABOVE / math.sqrt(12)
 """Largest noise, relative to the entries, that a rounding makes: steps as large as the entries. What is larger is the
 matrix itself."""
 STEPS = math.ceil(1.2 / (ABOVE - 1))
