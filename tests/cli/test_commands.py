@@ -61,6 +61,7 @@ def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck)
     assert sorted(path.stem for path in Path("two/reports").glob("*.json")) == ["mos", "mos-1"]
     report = json.loads(Path("two/reports/mos-1.json").read_text(encoding="utf-8"))
     assert (report["seed"], report["report"]["contexts"], "adaptive" in report) == (1, 60, False)
+    assert report["machine"]["threads"] == 1  # more take processor time and save none
     report = json.loads(Path("two/reports/mos.json").read_text(encoding="utf-8"))
     # The same numbers as of the command; dynamic evaluation has one λ for all heads, that of MoS on Penn Treebank.
     for how, given in (("dynamic", ["--decay", "0.075"]), ("cache", [])):
