@@ -118,7 +118,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
             progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
             with _threads(1 if study.family == "demo" else torch.get_num_threads()):
                 done = fit(config, out / "runs" / name, device=device, progress=progress)
-            write_report(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
+                write_report(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
             files.append(reports / f"{name}.json")
             if not config.seed:
                 saved = load_spectrum(reports / f"{name}.npz")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.parallel import Processes, launched
-from ..spectrum import SpectrumSettings, build
+from ..spectrum import SpectrumMethod, SpectrumSettings, build
 from ..spectrum.base import Stream
 from ..spectrum.compute import extended, merged, started
 
@@ -36,6 +36,7 @@ def stream_seconds(name: str, rows: int, columns: int, processes: Processes) -> 
     mine = [number for number in range(-(-rows // ROWS)) if processes.takes(number)]
     given = [torch.randn(ROWS, D if is_factored else columns, generator=generator) for _ in mine]
     method = build(SpectrumSettings(method=name, device="cpu"), right if is_factored else columns)
+    assert isinstance(method, SpectrumMethod)
 
     def streamed(blocks: list[Tensor]) -> Stream:
         stream = started(method)
