@@ -96,13 +96,14 @@ def rows_of_file(source: Source) -> int:
 @torch.no_grad()
 def write_states(source: Source, path: Path, about: Mapping[str, Any], progress: Progress) -> None:
     """Write the files that are missing or damaged, and last of all what the folder says of itself."""
-    if not (path / ABOUT).exists():
+    if not any((path / name).exists() for name in (ABOUT, UNFINISHED)):  # a dump that is killed again and again goes on
         write_json(path / UNFINISHED, about)
     (_, tensors, vectors), text = _layer(source), source.text
     if not _is_whole(path / HEAD):
         weights = {name: _narrowed(each) for name, each in tensors.items() if each is not None}
         write_bytes(path / HEAD, pack(weights, key=KEY))
-    if text is not None and text.tokenizer and (tokenizer := text.tokenizer.json):
+    tokenizer = text and text.tokenizer and text.tokenizer.json
+    if tokenizer and not (path / TOKENIZER).exists():
         write_bytes(path / TOKENIZER, tokenizer.encode())
     known = {TARGETS: source.targets, IDS: None if text is None else text.last(source.shape[0])}
     folder, ranges = make_folder(path / HIDDEN), source.ranges(rows_of_file(source))
