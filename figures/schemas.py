@@ -99,7 +99,7 @@ class _Case(TypedDict, total=False):
 
 
 class _Bench(TypedDict):
-    cases: dict[str, Annotated[_Case, AfterValidator(lambda case: _check_case(case))]]
+    cases: dict[str, _Case]
 
 
 class _Transformer(TypedDict):
@@ -142,20 +142,6 @@ def _same_lengths(value: Any, *lists: list[Any]) -> Any:
     if len(set(map(len, lists))) > 1:
         raise ValueError("its lists must have one length")
     return value
-
-
-_SETTINGS = {
-    "share": {"head", "contexts", "size", "vocab", "components"},
-    "epoch_seconds": {"preset", "batch_size", "plain"},
-}
-"""Settings of the cases that tables show, by the key that only such a case has."""
-
-
-def _check_case(case: _Case) -> _Case:
-    for key, settings in _SETTINGS.items():
-        if key in case and not settings <= case.get("case", _Settings()).keys():
-            raise ValueError(f"its case must have {', '.join(sorted(settings))}")
-    return case
 
 
 def _check_fit(fit: Fitted) -> Fitted:
