@@ -27,9 +27,12 @@ AT_ONCE, LEAST_ROWS = 1 << 17, 16
 
 
 def allowed_log_sum(eps: Precision, vocab: int) -> float:
-    """Return the largest |log Σ P| of a row, in nats, that its precision explains; steps of δ move it by δ/2."""
+    """Return the largest |log Σ P| of a row, in nats, that its precision explains; steps of δ move it by δ/2.
+
+    The log-partition, and the sum of the probabilities that it makes, each have errors of `ROUNDINGS` eps.
+    """
     steps = eps.coarse.step / 2 if eps.coarse and math.isfinite(eps.coarse.step) else 0.0
-    return max(LEAST_ROW_SUM, ROUNDINGS * eps.value * max(1.0, math.log(vocab)), steps)
+    return max(LEAST_ROW_SUM, 2 * ROUNDINGS * eps.value * max(1.0, math.log(vocab)), steps)
 
 
 class Inspection:

@@ -21,8 +21,8 @@ EPS: dict[str, float] = {
     "float8_e5m2": 2.0**-2,
 }
 """Distance from 1 to the next number of each type (IEEE 754; bfloat16 keeps 8 significant bits)."""
-ROUNDINGS = 32
-"""What computes in a type, such as a log-softmax, has errors of up to so many of its eps; what is off by more was
+ROUNDINGS = 16
+"""What computes in a type, such as a log-partition, has errors of up to so many of its eps; what is off by more was
 rounded to something coarser."""
 
 
