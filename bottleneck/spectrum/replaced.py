@@ -23,15 +23,13 @@ NEAR = 1e-3
 """Part of the range of all numbers: of continuous ones, no `FEWEST` lie so near to the lowest one (at most 2 rows and
 columns did in 300 matrices; at least 8 of each at a floor)."""
 
-STEP = 2.0**-149
+STEP = float(np.finfo(np.float32).smallest_subnormal)
 """Step of float32's smallest numbers, the subnormal ones."""
 ZERO = math.log(STEP / 2)
 """Logarithm of the largest probability that float32 rounds to 0. The same number this far below the likeliest one of
 many rows is a mask, or a floor for missing values."""
 STEP_ERROR = -math.log(STEP) * EPS["float32"]
 """Relative error of such a number that was computed from its float32 logarithm."""
-MOST_STEPS = RARE / (2 * STEP_ERROR)
-"""Multiples of the step up to here are told from other numbers: such a one looks like a multiple only rarely."""
 
 
 class Replaced:
@@ -95,7 +93,9 @@ class Replaced:
         zero = lowest - likeliest[:, 0] < ZERO
         each = (lowest[zero], columns[zero], second[zero] == lowest[zero])
         self._zeros.update(zip(*(array.tolist() for array in each), strict=True))
-        steps = np.exp(rows[(rows > math.log(STEP / 2)) & (rows < math.log(MOST_STEPS * STEP))] - math.log(STEP))
+        # Up to here a number looks like a multiple of the step only rarely.
+        most = math.log(RARE / (2 * STEP_ERROR) * STEP)
+        steps = np.exp(rows[(rows > ZERO) & (rows < most)] - math.log(STEP))
         self._multiples += int((np.abs(steps - np.rint(steps)) <= STEP_ERROR * steps).sum())
         self._tiny += steps.size
 
