@@ -34,8 +34,8 @@ BLOCK_COPIES = 24
 """Peak memory in float32 blocks, that of the float64 evaluation of a mixture."""
 PARAMETER_COPIES = 2 * (8 + 2 * HISTORY)
 """Float32 copies of each parameter: in float64 the value, gradient, step and start of L-BFGS, and what it keeps."""
-TYPICAL_PASSES = 1200
-"""Passes over the contexts of a fit, the mean of the default grid."""
+TYPICAL_PASSES = 2500
+"""Passes over the contexts of a fit, the mean of the default grid, with what L-BFGS takes beside them."""
 TIMED_CONTEXTS = 512
 """Largest number of contexts in the pass that is timed."""
 SAMPLE_COPIES, EMBEDDING_COPIES = 5, 6

@@ -21,6 +21,7 @@ from scipy.special import rel_entr
 
 from softmax_bottleneck import compare, kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
+from softmax_bottleneck.measure import intervals
 from softmax_bottleneck.measure.divergences import Distributions
 from softmax_bottleneck.measure.intervals import interval_divergences
 from softmax_bottleneck.sources import Part, open_source
@@ -40,6 +41,22 @@ def divergence(name: str, p: Matrix, q: Matrix) -> Any:
         "jsd": (rel_entr(p, middle) + rel_entr(q, middle)).sum(-1) / 2,
         "tv": np.abs(p - q).sum(-1) / 2,
     }[name]
+
+
+@pytest.mark.parametrize("case", ["spread", "heavy", "ties", "infinite", "all", "none"])
+def test_the_last_full_token_is_that_of_a_sort(case: str) -> None:
+    rng = np.random.default_rng(5)
+    for count in (3, 511, 512, 5000):
+        slope, width = rng.standard_normal(count), rng.random(count) ** (40 if case == "heavy" else 1)
+        if case == "ties":
+            slope = slope.round(1)
+        if case == "infinite":
+            slope[: count // 3] = np.inf
+        for share in {"all": (2.0,), "none": (0.0,)}.get(case, (1e-6, 0.3, 0.7, 1 - 1e-6)):
+            total = share * width.sum()
+            order = np.argsort(-slope, kind="stable")
+            expected = slope[order][min(int((np.cumsum(width[order]) < total).sum()), count - 1)]
+            assert intervals._last(slope, width, total) == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
