@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def write_states(source: Source, path: Path, about: Mapping[str, Any], progress:
     tokenizer = text and text.tokenizer and text.tokenizer.json
     if tokenizer and not (path / TOKENIZER).exists():
         write_bytes(path / TOKENIZER, tokenizer.encode())
-    known = {TARGETS: source.targets, IDS: None if text is None else text.last(source.shape[0])}
+    known = {TARGETS: source.targets, IDS: text and text.last(source.shape[0])}
     folder, ranges = make_folder(path / HIDDEN), source.ranges(rows_of_file(source))
     files = {folder / f"{number:05}.safetensors": rows for number, rows in enumerate(ranges)}
     missing = {file: rows for file, rows in files.items() if not _is_whole(file)}
@@ -123,8 +124,6 @@ def write_states(source: Source, path: Path, about: Mapping[str, Any], progress:
 
 def _is_whole(file: Path) -> bool:
     """Return whether a file is there and undamaged."""
-    try:
-        read(file, key=KEY)
-    except DAMAGE:
-        return False
-    return True
+    with suppress(DAMAGE):
+        return bool(read(file, key=KEY))
+    return False

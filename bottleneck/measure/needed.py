@@ -30,7 +30,7 @@ LEAST_TO_TRAIN = 8
 COLUMN = 11
 """Width of a column of the printed table."""
 TICKS = 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, *(10.0**power for power in range(1, 300))
-"""Ticks of the perplexity over the model's, of which a figure has those that its axis has space for."""
+"""Ticks of the perplexity over the model's."""
 FITS = {"other_text": "fitted on another text", "same_text": "fitted on this text itself"}
 """The two fits, and what figures call them."""
 LABELS = ("one head", "this text")

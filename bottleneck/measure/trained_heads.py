@@ -120,15 +120,12 @@ class Trainer:
         A training that ends farther from the model than the truncated layer gives that one, with the rate 0.
         """
         tried = {rate: self._trained(r, rate, 0) for rate in (FIRST_RATE, FIRST_RATE / FACTOR)}
-
-        def order() -> list[float]:
-            return sorted(tried, key=lambda each: tried[each].kl)
-
-        while (rate := order()[0]) in (min(tried), max(tried)) and LEAST_RATE < rate < 1:
+        while (rate := min(tried, key=lambda each: tried[each].kl)) in (min(tried), max(tried)):
+            if not LEAST_RATE < rate < 1:
+                break
             further = rate * FACTOR if rate == max(tried) else rate / FACTOR
             tried[further] = self._trained(r, further, 0)
-        start, rate = self._judged(self._start(r)), order()[0]
-        if tried[rate].kl > start.kl - LEAST_GAIN:
+        if tried[rate].kl > (start := self._judged(self._start(r))).kl - LEAST_GAIN:
             return 0.0, [start]
         layers = [tried[rate], *(self._trained(r, rate, seed) for seed in range(1, SEEDS))]
         return rate, sorted(layers, key=lambda each: each.kl)

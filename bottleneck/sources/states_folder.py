@@ -63,23 +63,18 @@ def open_folder(folder: str) -> ModelOnText:
     path = Path(folder)
     about = read_json(path / ABOUT, _About, error=SourceError, remedy=AGAIN, finite=True)
     parts = [_tensors(file) for file in sorted((path / HIDDEN).glob("*.safetensors"))]
-    if not parts or any(STATES not in part for part in parts):
-        raise SourceError(f"{path / HIDDEN} must hold files with {STATES}")
-    states = torch.cat([part[STATES] for part in parts])
+    states, arrays = (
+        torch.cat([_array(part, STATES, HIDDEN) for part in parts] or [torch.empty(0)]),
+        _tensors(path / HEAD),
+    )
     if len(states) != about["contexts"]:
         raise SourceError(f"{path / HIDDEN} holds {len(states):,} states, and {ABOUT} says {about['contexts']:,}")
-    arrays = _tensors(path / HEAD)
-    if "weight" not in arrays:
-        raise SourceError(f"{path / HEAD} does not hold the array weight, W, (M, d)")
-    head = Softmax.of(
-        arrays["weight"], arrays.get("bias"), scale=about.get("scale", 1.0), soft_cap=about.get("soft_cap")
-    )
-    head = head.to(torch.promote_types(head.weight.dtype, torch.float32))
+    weight, bias, settings = _array(arrays, "weight", HEAD), arrays.get("bias"), ("scale", "soft_cap")
+    head = Softmax.of(weight, bias, **{name: about[name] for name in settings if name in about})
+    head = head.to(torch.promote_types(weight.dtype, torch.float32))
     if kind := about.get("norm"):
-        if "norm.weight" not in arrays:
-            raise SourceError(f"{path / HEAD} does not hold norm.weight, and {ABOUT} names a norm, {kind}")
-        normalize = final_norm(arrays["norm.weight"], arrays.get("norm.bias"), kind, about.get("norm_eps"))
-        states = normalize(states.to(head.weight))
+        gamma = _array(arrays, "norm.weight", HEAD)
+        states = final_norm(gamma, arrays.get("norm.bias"), kind, about.get("norm_eps"))(states.to(head.weight))
     ids, targets = (_numbers(parts, name, states) for name in (IDS, TARGETS))
     given = states_of(
         head,
@@ -97,6 +92,12 @@ def open_folder(folder: str) -> ModelOnText:
         assert isinstance(given.model, GivenStates)
         given.model.recorded_bound = RankBound(**about["bound"])
     return given
+
+
+def _array(arrays: dict[str, Tensor], name: str, place: str) -> Tensor:
+    if name not in arrays:
+        raise SourceError(f"{place} does not hold the array {name}")
+    return arrays[name]
 
 
 def _numbers(parts: list[dict[str, Tensor]], name: str, states: Tensor) -> NDArray[np.int64] | None:

@@ -92,7 +92,7 @@ def flip(folder: Path) -> None:
         (lambda folder: (folder / "states.json").rename(folder / "unfinished.json"), "states.json: No such file"),
         (lambda folder: (folder / "states.json").write_text("{}"), "states.json is damaged or of another kind"),
         (remove("head.safetensors"), "head.safetensors cannot be read"),
-        (remove("hidden/00000.safetensors"), "must hold files with hidden_states"),
+        (remove("hidden/00000.safetensors"), "holds 0 states, and states.json says 50"),
         (flip, "its checksum does not hold"),
         (change("hidden/00000.safetensors", targets=np.zeros(3, np.int64)), "must have targets, one for each state"),
         (change("hidden/00000.safetensors", hidden_states=np.zeros((3, 5), np.float32)), "holds 3 states, and"),

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from matplotlib import pyplot as plt
 from safetensors.numpy import load_file
 from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
+from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.measure import trained_heads
 
@@ -257,3 +259,11 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(BottleneckError, match=sentence):
             sb.need(source, **options)
+
+
+def test_the_command_trains_and_writes(runs: dict[str, Path], tmp_path: Path) -> None:
+    arguments = ["--contexts", "60", "--ranks", "2", "--train", "--save", str(tmp_path / "o")]
+    done = CliRunner().invoke(main, ["need", str(runs["softmax"]), *arguments])
+    assert done.exit_code == 0, done.output
+    assert "trained" in done.stdout
+    assert [file.name for file in (tmp_path / "o").iterdir()] == ["rank-2.safetensors"]
