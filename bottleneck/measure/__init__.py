@@ -13,9 +13,10 @@ from .head_rows import HeadRows, head_rows
 from .hidden_size import HiddenSizeEstimate, estimate_hidden_size, logits_from_top_k
 from .identification import Identification, identify
 from .lingen import LinearGeneration, linear_generation
-from .needed import NeedReport, Reduced, need
+from .needed import NeedReport, need
 from .pairwise_kld import kld
 from .ranks import rank
+from .reduced_layers import Reduced
 from .report import RankReport
 from .reports import RankReports, checkpoints
 from .verdict import Verdict, verdict

@@ -181,13 +181,13 @@ def _labelled(comparison: Comparison, *labels: str) -> Comparison:
 
 def _check_vocabularies(sources: Sequence[Source], options: Any) -> None:
     """Refuse models of different vocabularies, with the number that compares them on one text."""
-    least, first = min(source.shape[1] for source in sources), sources[0]
-    if any(each.text is None or each.targets is None for each in sources):
-        return
-    if all(np.array_equal(each.targets, first.targets) for each in sources):
+    least, texts = min(source.shape[1] for source in sources), [each.text for each in sources if each.text]
+    targets = [each.targets for each in sources if each.targets is not None]
+    if len(texts) < len(sources) or len(targets) < len(sources):
         return
     ids = [*range(0, least, max(1, least // SAMPLE))]
-    if len({(each.shape[1], *each.text.names(ids)) for each in sources if each.text is not None}) == 1:
+    names = {(each.shape[1], *text.names(ids)) for each, text in zip(sources, texts, strict=True)}
+    if len(names) == 1 or all(np.array_equal(each, targets[0]) for each in targets):
         return
     scores = [perplexity(source, progress=options.get("progress", False)) for source in sources]
     each = (

@@ -124,6 +124,6 @@ def write_states(source: Source, path: Path, about: Mapping[str, Any], progress:
 
 def _is_whole(file: Path) -> bool:
     """Return whether a file is there and undamaged."""
-    with suppress(DAMAGE):
+    with suppress(*DAMAGE):
         return bool(read(file, key=KEY))
     return False

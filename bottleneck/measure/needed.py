@@ -31,8 +31,12 @@ COLUMN = 11
 """Width of a column of the printed table."""
 TICKS = 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, *(10.0**power for power in range(1, 300))
 """Ticks of the perplexity over the model's."""
-FITS = {"other_text": "fitted on another text", "same_text": "fitted on this text itself"}
-"""The two fits, and what figures call them."""
+FITS = {
+    "other_text": "fitted on another text",
+    "same_text": "fitted on this text itself",
+    "trained": "trained on another text",
+}
+"""The fits, and what figures call them."""
 LABELS = ("one head", "this text")
 """What the lines call the two fits."""
 MEANING = "the verdict says what the model needs, the other fit only what this text spans"
@@ -79,7 +83,7 @@ class NeedReport(Result, kind="need"):
         model = f"{self.source['path']} ({self.source['head']}){text and f' on {text}'}: {size}{own}"
         hows = (f"fitted on {self.fitted:,} other contexts", "fitted on the measured contexts themselves")
         yield Quantity("verdict", self._sentence("other_text", hows[0]), "verdict")
-        for fit, label, how in zip(FITS, LABELS, hows, strict=True):
+        for fit, label, how in zip(FITS, LABELS, hows, strict=False):
             needed = dict(zip(("acceptance", "perplexity"), self.needed(fit), strict=True))
             shown = NOWHERE if fit == "other_text" else ANSWER
             yield Quantity(f"needed.{fit}", needed, label, shown, self._sentence(fit, how))
@@ -119,21 +123,18 @@ class NeedReport(Result, kind="need"):
     def _draw(self, what: str, unit: float, ax: Axes) -> None:
         from ..results.plotting.looks import BLUE, ORANGE
 
-        for (fit, label), line, color in zip(FITS.items(), ("-o", "--s"), (BLUE, ORANGE), strict=True):
-            curve: Sequence[Reduced] = getattr(self, fit)
-            values = [getattr(each, what) / unit for each in curve]
-            ax.plot([each.dimensions for each in curve], values, line, color=color, markersize=3, label=label)
-        if self.trained:
-            values = [getattr(each, what) / unit for each in self.trained]
-            places = [each.dimensions for each in self.trained]
-            ax.plot(places, values, "k^", markersize=4, label="trained on another text")
+        looks = {"other_text": ("-o", BLUE), "same_text": ("--s", ORANGE), "trained": ("^", "black")}
+        for fit, (line, color) in looks.items():
+            if curve := getattr(self, fit):
+                values = [getattr(each, what) / unit for each in curve]
+                ax.plot([each.dimensions for each in curve], values, line, color=color, markersize=3, label=FITS[fit])
         ax.axvline(self.embedding_size, color="0.45", linestyle="-.", linewidth=0.9, label="bound d")
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         ax.set_xlabel("dimensions $r$")
         if what == "perplexity":
             ax.set_yscale("log")
-            ax.set_yticks(_ticks(max(line.get_ydata().max() for line in ax.lines[:-1])))
+            ax.set_yticks(_ticks(ax.get_ylim()[1]))
             ax.yaxis.set_major_formatter("{x:g}")
             ax.minorticks_off()
         ax.set_ylabel("perplexity over the model's" if what == "perplexity" else "acceptance, $1 - \\mathrm{TV}$")

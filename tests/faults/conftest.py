@@ -103,6 +103,10 @@ def _store(world: Path) -> None:
     dump(open_source(world / "run"), world / "store.zarr")
 
 
+def _states(world: Path) -> None:
+    dump(open_source(world / "run"), world / "states", states=True)
+
+
 def _results(world: Path) -> None:
     shutil.copytree(RESULTS / "demo", world / "results", ignore=shutil.ignore_patterns("lms*", "*against*"))
 
@@ -141,6 +145,7 @@ MAKERS: Mapping[Callable[[Path], None], tuple[str, ...]] = {
     _text: ("text", "words.txt"),
     _runs: ("run", "half", "config.toml"),
     _store: ("store.zarr",),
+    _states: ("states",),
     _matrices: ("m.npy", "m.safetensors", "s.npz", *(f"{codec}.zarr" for codec in CODECS)),
     _hugging_face: ("hf",),
     _ids: ("cache",),
@@ -148,7 +153,7 @@ MAKERS: Mapping[Callable[[Path], None], tuple[str, ...]] = {
     _more_results: ("more",),
 }
 """What makes each part of the world."""
-NEEDS = {_runs: (_text,), _store: (_text, _runs), _ids: (_text,)}
+NEEDS = {_runs: (_text,), _store: (_text, _runs), _states: (_text, _runs), _ids: (_text,)}
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ JSON = (
     *("store.zarr/zarr.json", "store.zarr/log_probs/zarr.json", "store.zarr/targets/zarr.json"),
     *("plain.zarr/zarr.json", "old.zarr/.zarray", "cache/corpora/text8/corpus.json"),
     *("cache/corpora/text8/vocabulary.json", "results/softmax.json", "results/softmax.npz", "s.npz"),
-    *("hf/config.json", "hf/tokenizer.json", "hf/tokenizer_config.json"),
+    *("states/states.json", "hf/config.json", "hf/tokenizer.json", "hf/tokenizer_config.json"),
 )
 
 

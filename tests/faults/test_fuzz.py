@@ -25,6 +25,7 @@ from softmax_bottleneck.hugging_face.folder import read_config, stored_tensors, 
 from softmax_bottleneck.hugging_face.tokenizer import read_tokenizer
 from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.sources import open_matrix
+from softmax_bottleneck.sources.states_folder import open_folder
 from softmax_bottleneck.sources.store import open_zarr
 from softmax_bottleneck.spectrum import load_spectrum
 from softmax_bottleneck.training import read as read_training
@@ -46,6 +47,8 @@ SEALED: dict[str, tuple[str, str, Reader]] = {
     **{name: ("run", name, _run) for name in ("COMPLETE", "config.json", "vocabulary.json", "model.safetensors")},
     "metrics.jsonl": ("run", "metrics.jsonl", _run),
     "store's rows": ("store.zarr", "log_probs/c/0/0", _rows(open_zarr)),
+    "states": ("states", "hidden/00000.safetensors", _rows(open_folder)),
+    "states' layer": ("states", "head.safetensors", _rows(open_folder)),
     "spectrum": ("s.npz", "", lambda path: load_spectrum(path).spectrum.values.tolist()),
     "ids": ("cache/corpora/text8", "train.ids", lambda path: read_ids(path).split("train").tolist()),
 }
@@ -55,6 +58,7 @@ OPEN: dict[str, tuple[str, str, Reader]] = {
     "times": ("run", "timing.jsonl", result),
     "store": ("store.zarr", "zarr.json", _rows(open_zarr)),
     "store's array": ("store.zarr", "log_probs/zarr.json", _rows(open_zarr)),
+    "folder of states": ("states", "states.json", _rows(open_folder)),
     "Zarr array": ("plain.zarr", "zarr.json", _rows(open_zarr)),
     "Zarr chunk": ("zstd.zarr", "c/0/0", _rows(open_zarr)),
     "old Zarr array": ("old.zarr", ".zarray", _rows(open_zarr)),
