@@ -113,7 +113,7 @@ class Problem:
                 self._move(start[place : place + 1], [end * step], place)
                 self.divergence()
                 slopes.append(float((block.gradient(_gradient(self.parameters[place])) * signs).sum()))
-            self._move(start[place : place + 1], [0 * step], place)
+            self._move(start[place : place + 1], [torch.zeros_like(step)], place)
             curvature = abs(slopes[0] - slopes[1]) / (2 * length * signs.numel())
             self.blocks.append(block._replace(scale=block.scale / math.sqrt(max(curvature, LEAST_CURVATURE))))
         self.divergence()
@@ -170,6 +170,7 @@ class Problem:
         scores = self.head.scores(contexts)
         met = scores.factors[0].contexts
         weights = torch.ones_like(met[..., 0]) if scores.log_prior is None else scores.log_prior.exp()
+        spread = spread.clamp_min(DAMPING * float(spread.mean()) + LEAST_CURVATURE)
         embeddings = Block(_root(torch.einsum("tk,tki,tkj->ij", weights, met, met)), spread.rsqrt().unsqueeze(1))
         inputs = Block(_root(contexts.T @ contexts))
         return [Block(roots), *(

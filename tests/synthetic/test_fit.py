@@ -138,6 +138,15 @@ def test_a_converged_fit_is_at_a_stationary_point(model: str) -> None:
     assert done.promised <= 1e-3 * max(kl, 1)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_one_token_leaves_nothing_to_fit(model: str) -> None:
+    blocks = DirichletBlocks(3, 1, 0.1)
+    head = build(model, vocab=1, dim=1, seed=0)
+    found = fit(head, Targets(blocks), config=FitConfig(cycles=1, rounds=4))
+    assert found.converged
+    assert agreement(head, found.contexts, blocks).kl == pytest.approx(0, abs=1e-12)
+
+
 def test_coordinates_have_unit_curvature() -> None:
     """A Newton step of the context vectors alone takes away what their gradient promises."""
     targets = Targets(DirichletBlocks(40, 20, 0.1))
