@@ -155,3 +155,13 @@ def test_states_from_before_the_final_norm(kind: str, tmp_path: Path) -> None:
     normed = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 0.3) * gamma
     (block,) = sb.open(tmp_path).blocks()
     np.testing.assert_allclose(block.log_probs, log_softmax(normed @ W.T, 1), atol=1e-5)
+
+
+def test_rank_of_a_model_says_once_how_to_keep_its_states(save: Any, text: Path, tmp_path: Path) -> None:
+    model = str(save("llama"))
+    done = CliRunner().invoke(main, ["rank", model, "--data", str(text), "--context-length", "16", "--contexts", "50"])
+    told = f"'bottleneck dump {model} --states --out FOLDER' keeps the hidden states"
+    assert (done.stderr.count(told), done.stdout.count(told)) == (1, 0), done.output
+    np.save(tmp_path / "m.npy", np.eye(3))
+    done = CliRunner().invoke(main, ["rank", str(tmp_path / "m.npy"), "--kind", "matrix"])
+    assert "keeps the hidden states" not in done.output
