@@ -181,7 +181,8 @@ def _labelled(comparison: Comparison, *labels: str) -> Comparison:
 
 def _check_vocabularies(sources: Sequence[Source], options: Any) -> None:
     """Refuse models of different vocabularies, with the number that compares them on one text."""
-    least, texts = min(source.shape[1] for source in sources), [each.text for each in sources if each.text]
+    least = min(source.shape[1] for source in sources)
+    texts = [each.text for each in sources if each.text and each.text.tokenizer]
     targets = [each.targets for each in sources if each.targets is not None]
     if len(texts) < len(sources) or len(targets) < len(sources):
         return

@@ -165,3 +165,16 @@ def test_rank_of_a_model_says_once_how_to_keep_its_states(save: Any, text: Path,
     np.save(tmp_path / "m.npy", np.eye(3))
     done = CliRunner().invoke(main, ["rank", str(tmp_path / "m.npy"), "--kind", "matrix"])
     assert "keeps the hidden states" not in done.output
+
+
+def test_a_folder_beside_its_states_under_another_layer(save: Any, open_model: Any, tmp_path: Path) -> None:
+    """As a trained layer is compared: the tokens of the second have no names, and its last target is not known."""
+    folder = dump(open_model(save("llama")), tmp_path / "s", states=True)
+    W = load_file(folder / "head.safetensors")["weight"]
+    np.save(tmp_path / "w.npy", W + 0.1)
+    np.save(tmp_path / "other.npy", W + np.eye(*W.shape, dtype=W.dtype))
+    arguments = [str(folder), *(f"{name}={folder}/hidden --head {tmp_path}/{name}.npy" for name in ("w", "other"))]
+    done = CliRunner().invoke(main, ["compare", *arguments, "--format", "json"])
+    results = json.loads(done.stdout)["results"]
+    assert results[0]["statistics"]["kl"]["value"] == pytest.approx(0, abs=1e-6)
+    assert results[1]["statistics"]["kl"]["value"] > 0.01
