@@ -53,7 +53,8 @@ def _text(results: Results[Any], as_format: str | None) -> str:
         return printable(table(results, format=as_format), lines=True)
     if as_format == "table" or (as_format is None and len(results) > 1):
         verdict = f"{textwrap.fill(results.verdict, _width())}\n\n" if results.verdict else ""
-        return printable(verdict + terminal_table(*cells(results)), lines=True)
+        notes = (f"\n\n{textwrap.fill(note, _width())}" for note in results.footnotes)
+        return printable("".join([verdict, terminal_table(*cells(results)), *notes]), lines=True)
     return "\n\n".join(aligned(each.rows(details=as_format == "details")) for each in results)
 
 

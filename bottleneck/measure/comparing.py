@@ -139,10 +139,8 @@ def compare(
             for pair, block in zip(pairs, blocks, strict=True):
                 pair.add(first_block, block)
             bar.advance(len(first_block.log_probs))
-    results = [
-        pair.comparison(settings, like_llama_cpp=like_llama_cpp).judged(dict(zip(SIGNS, limits, strict=True)))
-        for pair in pairs
-    ]
+    bounds = dict(zip(SIGNS, limits, strict=True))
+    results = [pair.comparison(settings, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs]
     if not several:
         return results[0]
     label_of_reference, *labels = named

@@ -67,6 +67,8 @@ COLUMNS = ("kl", "kl_99", "kl_max", "same_top", "acceptance", "perplexity_ratio"
 """Statistics that are columns of a table; a data frame has all."""
 SIGNS = {"kl": 1, "same_top": -1, "perplexity_ratio": 1}
 """Statistics that may have a limit: a largest (1) or a smallest (−1) number."""
+CUT = 0.001
+"""Largest mean probability, on tokens that one of two models does not have, with which a model may pass."""
 SHARES = ("acceptance", "same_top", "top_5", "coverage")
 """Statistics that are shown in percent."""
 
@@ -218,13 +220,17 @@ class Comparison(Result, kind="comparison"):
         """Whether the model keeps all limits."""
         return all(limit.passed for limit in self.limits)
 
-    def judged(self, bounds: Mapping[str, float | None]) -> Self:
-        """Return this comparison with limits for statistics in `SIGNS`; one that is not known does not pass."""
+    def judged(self, bounds: Mapping[str, float | None], *, cut: float = 0.0) -> Self:
+        """Return this comparison with limits for statistics in `SIGNS`; one that is not known does not pass.
+
+        None passes where tokens of one vocabulary alone hold more than `CUT` of the probability, ``cut``.
+        """
         limits = []
         for name, bound in bounds.items():
             if bound is not None:
                 sign = SIGNS[name]
-                end = self.statistics[name].end(sign, self.blocks) if name in self.statistics else sign * math.inf
+                is_known = name in self.statistics and cut <= CUT
+                end = self.statistics[name].end(sign, self.blocks) if is_known else sign * math.inf
                 limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
         return replace(self, limits=tuple(limits))
 
@@ -301,9 +307,21 @@ class Comparisons(Results[Comparison]):
             return f"{smallest.name} is the smallest of {len(passed)} models that pass; {text}"
         return f"{', '.join(each.name for each in passed)} {'passes' if len(passed) == 1 else 'pass'}; {text}"
 
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """The notes of all comparisons, each once, with the models that it is about unless it is about all."""
+        of_note: dict[str, list[str]] = {}
+        for each in self:
+            for note in each.notes:
+                of_note.setdefault(note, []).append(each.name)
+        return tuple(
+            note if len(names) == len(self) else f"{', '.join(names)}: {note}" for note, names in of_note.items()
+        )
+
     def __repr__(self) -> str:
-        """Return the verdict and the table, in lines of at most 80 columns."""
-        return f"{textwrap.fill(self.verdict, WIDTH)}\n\n{terminal(*cells(self.ordered()), width=WIDTH)}"
+        """Return the verdict, the table and the notes, in lines of at most 80 columns."""
+        lines = [textwrap.fill(text, WIDTH) for text in (self.verdict, *self.footnotes)]
+        return "\n\n".join([lines[0], terminal(*cells(self.ordered()), width=WIDTH), *lines[1:]])
 
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the distribution of the contexts' KL(P‖Q) on a logarithmic scale, and KL against the entropy of P.
@@ -370,11 +388,13 @@ def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False)
             within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"
             return within + unit
     value, error = scale * estimate.value, scale * (estimate.standard_error or 0.0)
+    if short:  # of numbers that are roundoff alone a table shows none
+        value, error = (each if abs(each) > scale * (estimate.roundoff or 0.0) else 0.0 for each in (value, error))
     digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
     if error and digits <= MOST_DIGITS - short:
         text = f"{value:.{digits}f} ± {error:.{digits}f}{unit}"
     else:
-        text = f"{value:.{4 - 2 * short * bool(error)}g}"
+        text = f"{value:.{max(4 - 2 * short * bool(error), len(f'{value:.0f}'))}g}"
         text += ("" if estimate.standard_error is None else f" ± {error:.{2 - short}g}") + unit
     is_known = not short and estimate.roundoff is not None
     return text + (f", roundoff {scale * (estimate.roundoff or 0.0):.1g}" if is_known else "")

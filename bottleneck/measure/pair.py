@@ -69,6 +69,11 @@ class Pair:
         self._difference = None if self._is_partial else ObservedDifference(self._sources, self._eps, self._vocab)
         self._best: tuple[list[Example], list[Example]] = ([], [])
 
+    @property
+    def cut(self) -> float:
+        """Mean probability of the tokens that only one of the two has, the larger of both."""
+        return float(self._cut.max() / self._sources[0].shape[0])
+
     def add(self, first: Block | Part, second: Block) -> None:
         """Take the same rows of both sources."""
         at_once = max(1, CACHED // self._vocab)

@@ -215,6 +215,11 @@ class Results(Sequence[R]):
         """What the results say together, or an empty string."""
         return ""
 
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """What stands below the table."""
+        return ()
+
     def ordered(self) -> Self:
         """Return the results in the order of a table for people."""
         return self

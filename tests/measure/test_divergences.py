@@ -341,3 +341,15 @@ def test_quantization_moves_every_direction_and_an_edited_head_few() -> None:
 def rounded(W: torch.Tensor, bits: int) -> torch.Tensor:
     step = W.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
     return (W / step).round() * step
+
+
+def test_a_model_with_a_part_of_the_tokens_does_not_pass() -> None:
+    """Its KL divergence is that of what both have, whatever the others hold; the table says so."""
+    reference = normalized(np.random.default_rng(0).normal(size=(40, 12)))
+    part = normalized(reference[:, :9])
+    found = compare({"whole": reference, "same": reference, "part": part}, max_kl=0.01, min_agreement=0.5)
+    assert [each.passed for each in found] == [True, False]
+    assert found.footnotes[-1].startswith("part: cut to the first 9 tokens")
+    assert "part: cut to the first 9 tokens" in repr(found)
+    assert found["part"].limits[0].end is None
+    assert "0 ± 0" in repr(found)
