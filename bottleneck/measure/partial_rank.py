@@ -15,7 +15,7 @@ from ..errors import MatrixError
 from ..results.quantity import Quantity
 from ..sources import MatrixSource, PartialSource
 from ..spectrum import EPS, Noise, Precision, RankEstimate, SpectrumSettings, numerical_rank
-from ..spectrum.judge import STRAY
+from ..spectrum.judge import DROP
 from ..spectrum.rules import NOISE_FACTOR
 from .computing import compute_spectrum
 from .report import RankReport, report_of
@@ -101,7 +101,7 @@ def partial_rank(source: PartialSource, eps: Precision, how: SpectrumSettings) -
 
     stored, proved = above(noise), above(max(noise, visible))
     different, tokens = (len(np.unique(log_probs.round(3), axis=axis)) for axis in (0, 1))  # copies end a spectrum too
-    ends = (proved.gap or 0.0) >= STRAY and proved.value + FEWEST_LEFT <= min(different, tokens - 1)
+    ends = (proved.gap or 0.0) >= DROP and proved.value + FEWEST_LEFT <= min(different, tokens - 1)
     if not ends:
         proved = above(max(noise, visible, hidden))
     T, M = source.shape

@@ -30,9 +30,11 @@ from .values import Spectrum
 
 Values = NDArray[np.float64]
 
-STRAY = 30.0
+DROP = 30.0
+"""Ratio of neighbouring singular values that ends a spectrum above noise that was seen."""
+STRAY = 100.0
 """Times that errors which depend on each other, such as those of a column's mean, may stand above the noise of
-independent ones: a value that is so much larger than the next one is none of them."""
+independent ones."""
 WIDE = 1e6
 """Ratio of neighbouring singular values that no rounding leaves across Press's tolerance, which exceeds the roundoff
 that it estimates by a factor that grows with the matrix, or above noise coarser than the type."""
@@ -184,7 +186,7 @@ def ends_in_noise(values: Values, evidence: Evidence) -> Interval | None:
     if not evidence.noise or evidence.residual:
         return None
     end, gap = _last_gap(values, evidence.noise)
-    is_wide = gap > (WIDE if evidence.eps.coarse else STRAY)
+    is_wide = gap > (WIDE if evidence.eps.coarse else DROP)
     return Interval(end, end) if is_wide and end == count_above(values, evidence.noise) else None
 
 
@@ -270,7 +272,7 @@ def _coupled(
     low, high = centered.low, min(centered.low + 1, values.size - 2)
     if min(max(count_above(values, evidence.limit), raw.low), raw.high) <= low < high:
         first, following = values[low : low + 2]
-        if first > max(least, STRAY * following):  # a direction that the tolerance hides
+        if first > max(least, DROP * following):  # a direction that the tolerance hides
             return Interval(high, high)
         hides |= first > max(NOISE_FACTOR * following, error) and following > 0
         if hides and raw.low == raw.high == low:

@@ -24,8 +24,6 @@ residual counts as noise: the largest value of noise fluctuates by a few percent
 LARGEST = ABOVE / math.sqrt(12)
 """Largest noise, relative to the entries, that a rounding makes: steps as large as the entries. What is larger is the
 matrix itself."""
-STEPS = math.ceil(1.2 / (ABOVE - 1))
-"""Iterations that find the largest singular value to half of the part by which it may be above."""
 
 
 def find_noise(sample: Matrix, *, eps: float, size: float | None = None, largest: float = LARGEST) -> Noise | None:
@@ -143,7 +141,7 @@ def _exceeds(matrix: NDArray[np.float32], limit: float, start: Matrix) -> bool:
     The estimate grows; of noise of any profile it misses less than a part of 0.6/n after n ≥ 3 steps.
     """
     vectors = start.astype(np.float32)
-    for step in range(1, STEPS + 1):
+    for step in range(1, math.ceil(1.2 / (ABOVE - 1)) + 1):  # to half of the part by which it may be above
         vectors = np.linalg.qr(vectors)[0]
         product = matrix @ vectors
         estimate = float(np.linalg.norm(product, 2))
