@@ -20,7 +20,8 @@ from ..core.version import __version__
 from ..errors import OutputError, SourceError, StoreError
 from ..heads import Softmax
 from ..language_models import ModelOnText, Source
-from ..sources.hidden_states import IDS, STATES
+from ..sources.array_files import STATES
+from ..sources.hidden_states import IDS
 from ..sources.states_folder import ABOUT, FORMAT, HEAD, HIDDEN, KEY, TARGETS, TOKENIZER
 
 FILE_BYTES = 16 << 20

@@ -62,6 +62,8 @@ def verdict(
         return _open(rank, name, most, d, assumed=assumed, of_a_model=kind != "matrix")
     if not rank.value:
         return Verdict("every entry is zero", "")
+    if kind == "extended" and rank.value == full:
+        return Verdict(f"too few histories: {full:,} show no {name} above {full:,}", "measure more histories")
     if limit is None:
         of = f"{rank.value:,} of {min(T, full):,}"
         return _without_bound(rank.value, of, shape, distinct or shape, d, of_a_model=kind != "matrix")

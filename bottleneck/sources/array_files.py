@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from ..core.files import check_size, exists, open_file
-from ..errors import SourceError
+from ..errors import Parameter, SourceError
 from ..language_models.checkpoint import CONFIG
 from .file_rows import UNREADABLE, FileRows, unreadable
 from .mat_files import read_hdf5, read_mat
@@ -27,6 +27,8 @@ from .mat_files import read_hdf5, read_mat
 NOT_READ = (".pkl", ".pickle", ".joblib", ".feather", ".xlsx", ".json", ".gz", ".arrow")
 """Suffixes of other files that hold matrices."""
 
+STATES = "hidden_states"
+"""Name of the array of hidden states in a file, which is vLLM's."""
 FEWEST_ROWS = 10
 """Rows of a table whose first column can look like an index."""
 SAMPLE = 1_000_000
@@ -79,6 +81,11 @@ def read_array(place: str) -> Any:
     file, _, given = place.rpartition(":")
     path, name = (Path(place), None) if not file or exists(Path(place)) else (Path(file), given)
     arrays = read_arrays(path)
+    if name is None and STATES in arrays:
+        raise SourceError(
+            f"{path} holds {STATES}: give the output layer that they belong to, ", Parameter("head", "FILE:NAME"),
+            f", or name the matrix itself as {path}:{STATES}",
+        )  # fmt: skip
     if name is None:
         matrices = [key for key in arrays if len(arrays) == 1 or getattr(arrays[key], "ndim", 0) == 2]
         name = matrices[0] if len(matrices) == 1 else None

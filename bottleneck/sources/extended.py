@@ -234,7 +234,9 @@ def extended_logits(
     """
     check_seed(seed)
     check_positive(vocab_size=options.get("vocab_size"))
-    predictor = _open(model, options)
+    given = [part for part in (histories, futures) if isinstance(part, list | tuple)]
+    longest = [max((len(ids) for ids in part if hasattr(ids, "__len__")), default=0) for part in given]
+    predictor = _open(model, options, read=sum(longest) + 1 if len(given) == 2 else None)
     reads, generator = predictor.longest_input, np.random.default_rng(seed)
     lengths = (
         min(HISTORY_LENGTH, 3 * reads // 4) if history_length is None else history_length,
@@ -255,11 +257,17 @@ def extended_logits(
     return ExtendedSource(predictor, *parts)
 
 
-def _open(model: Any, options: Opening) -> Model:
-    """Return what predicts the next token, from a path, a source or a function."""
+def _open(model: Any, options: Opening, *, read: int | None) -> Model:
+    """Return what predicts the next token, from a path, a source or a function.
+
+    A model of transformers needs no text where it is to ``read`` given tokens, so many at most.
+    """
     from .kinds import KINDS, find, open_source  # imported late: its registry imports this folder's modules
 
-    if find(str(model) if isinstance(model, Path) else model) is KINDS["function"]:
+    kind = find(str(model) if isinstance(model, Path) else model)
+    if kind in (KINDS["hugging-face"], KINDS["loaded model"]) and read and not options.keys() & {"data", "dataset"}:
+        options["data"] = [[0] * read]
+    if kind is KINDS["function"]:
         if others := sorted(options.keys() - {"vocab_size", "data"}):
             raise ConfigurationError(f"{others[0]} does not apply to a function, which takes vocab_size and data")
         vocab_size = options.get("vocab_size") or (model.vocab_size if isinstance(model, Adapter) else None)

@@ -26,13 +26,13 @@ from ..hugging_face.loading import config_and_class, is_same_name
 from ..hugging_face.model import unloaded_model
 from ..language_models import ModelOnText, Names, Text, given_states
 from ..spectrum.blocks import as_array, check_dense
-from .array_files import numbers_of, read_array, read_arrays
+from .array_files import STATES, numbers_of, read_array, read_arrays
 
 Ids = NDArray[np.int64]
 logger = logging.getLogger(__name__)
 
-STATES, IDS = "hidden_states", "token_ids"
-"""Names of the arrays in a file of hidden states, which are vLLM's."""
+IDS = "token_ids"
+"""Name of the array of ids beside `STATES`."""
 SAMPLE, BETTER = 256, 0.5
 """Contexts whose next tokens show whether the states fit the output layer, and the nats by which another reading of the
 states must be better to be named."""

@@ -22,7 +22,8 @@ from ..heads import RankBound, Softmax
 from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
-from .hidden_states import IDS, STATES, final_norm, states_of
+from .array_files import STATES
+from .hidden_states import IDS, final_norm, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from numpy.typing import NDArray
 
 from softmax_bottleneck import extended_logits, kld, pairwise_kld, rank
@@ -142,6 +143,15 @@ def test_the_power_law_and_the_size(runs: dict[str, Path]) -> None:
     assert "too few" in str(power_law_quantity(np.array([1.0, 0.0])))
     rows = dict(rank(extended_logits(load(runs["softmax"]), np.int64(7), 3)).rows())
     assert rows["matrix"].endswith(" pairs of future and next token × 7 histories")
+
+
+def test_given_ids_need_no_text() -> None:
+    """A loaded model without a tokenizer reads them; as many directions as histories say nothing of the model."""
+    config = transformers.LlamaConfig(hidden_size=8, intermediate_size=8, num_attention_heads=2, vocab_size=20)
+    matrix = extended_logits(transformers.LlamaForCausalLM(config).eval(), [[1, 2], [3, 4]], [[], [5]])
+    report = rank(matrix)
+    assert report.rank.value == 2
+    assert report.verdict.startswith("too few histories: 2 show no rank above 2")
 
 
 @pytest.mark.parametrize(

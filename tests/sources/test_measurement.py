@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.measure import RankReports, estimate_cost
 from softmax_bottleneck.results.base import Results
 
@@ -67,3 +67,15 @@ def test_the_cost_takes_what_the_rank_takes() -> None:
         "inf": "refuse",
     }
     assert (estimate_cost(matrix, **options).contexts, sb.rank(matrix, **options).contexts) == (20, 20)
+
+
+def test_options_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match=r"rank\(\) takes source by place, and all else by name, such as hidden"):
+        sb.rank(np.zeros((3, 4)), np.zeros((3, 2)))
+
+
+def test_a_file_of_hidden_states_asks_for_its_output_layer(tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", hidden_states=np.ones((5, 3)), token_ids=np.arange(5))
+    with pytest.raises(SourceError, match=r"s.npz holds hidden_states: give the output layer that they belong to, "):
+        sb.rank(tmp_path / "s.npz")
+    assert sb.rank(f"{tmp_path / 's.npz'}:hidden_states", kind="matrix").rank.value == 1
