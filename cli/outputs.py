@@ -61,17 +61,21 @@ def _text(results: Results[Any], as_format: str | None) -> str:
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
     """Return labels and texts as lines, wrapped with a hanging indent to the terminal, or to 80 columns elsewhere."""
     width = _width()
-    rows = [(label, printable(for_command(text))) for label, text in rows]
+    rows = [(label, printable(for_command(text), lines="  " in text)) for label, text in rows]
     label_width = max(len(label) for label, _ in rows)
     lines = []
     for label, text in rows:
-        hanging = textwrap.fill(
-            text,
-            max(width, NARROWEST),
-            initial_indent=f"{label:>{label_width}}  ",
-            subsequent_indent=" " * (label_width + 2),
-            break_long_words=False,
-            break_on_hyphens=False,
+        hanging = (
+            f"{label:>{label_width}}  {text}"
+            if "  " in text
+            else textwrap.fill(
+                text,
+                max(width, NARROWEST),
+                initial_indent=f"{label:>{label_width}}  ",
+                subsequent_indent=" " * (label_width + 2),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
         )
         lines.append(click.style(hanging, bold=True) if sys.stdout.isatty() and label in STANDS_OUT else hanging)
     return "\n".join(lines)

@@ -265,5 +265,7 @@ def test_the_command_trains_and_writes(runs: dict[str, Path], tmp_path: Path) ->
     arguments = ["--contexts", "60", "--ranks", "2", "--train", "--save", str(tmp_path / "o")]
     done = CliRunner().invoke(main, ["need", str(runs["softmax"]), *arguments])
     assert done.exit_code == 0, done.output
-    assert "trained" in done.stdout
+    names, columns, *rows = done.stdout.splitlines()[-4:]
+    assert names.split()[-1] == "trained"
+    assert len({len(line) for line in (names, columns, rows[0])}) == 1
     assert [file.name for file in (tmp_path / "o").iterdir()] == ["rank-2.safetensors"]
