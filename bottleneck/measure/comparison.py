@@ -388,8 +388,8 @@ def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False)
             within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"
             return within + unit
     value, error = scale * estimate.value, scale * (estimate.standard_error or 0.0)
-    if short:  # of numbers that are roundoff alone a table shows none
-        value, error = (each if abs(each) > scale * (estimate.roundoff or 0.0) else 0.0 for each in (value, error))
+    if short and abs(value) <= scale * (estimate.roundoff or 0.0):  # of roundoff alone a table shows no digits
+        value = error = 0.0
     digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
     if error and digits <= MOST_DIGITS - short:
         text = f"{value:.{digits}f} ± {error:.{digits}f}{unit}"

@@ -14,7 +14,7 @@ import torch
 from ..core.checks import check_positive
 from ..core.full_precision import full_precision
 from ..core.progress import reporting
-from ..errors import ConfigurationError, Parameter, SourceError
+from ..errors import ConfigurationError, Function, Parameter, Sentence, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
@@ -94,6 +94,10 @@ class NeedReport(Result, kind="need"):
             yield Quantity("", None, "contexts", text=few)
         yield Quantity("", None, "model", text=model)
         yield from (Quantity("", None, label, text=text) for label, text in self._table())
+        after = Sentence(Parameter("train"), " fits layers of fewer dimensions, which keep more than what is cut off")
+        if self.trained:
+            after = Sentence(Function("compare"), " says how far a trained layer is from the model")
+        yield Quantity("next", after, "next")
 
     def _table(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of a table of all r, with their labels."""

@@ -158,11 +158,17 @@ def test_few_contexts_are_said() -> None:
     assert "cannot show more" not in str(sb.need(layer, **given))
 
 
+def table_in(text: str) -> list[str]:
+    """Return the lines of the printed table."""
+    lines = text.splitlines()
+    start, stop = (next(at for at, line in enumerate(lines) if word in line.split()[:1]) for word in ("one", "next"))
+    return lines[start:stop]
+
+
 def test_the_printed_table_is_aligned() -> None:
     layer, given = model()
     report = sb.need(layer, **given, ranks=[1, 3])
-    lines = str(report).splitlines()
-    names, columns, *rows = lines[-5:]
+    names, columns, *rows = table_in(str(report))
     assert names.split() == ["one", "head", "this", "text"]
     assert columns.split() == ["r", "KL", "perplexity", "1", "−", "TV", "KL", "perplexity", "1", "−", "TV"]
     assert [row.split()[0] for row in rows] == ["1", "3", "6"]
@@ -197,7 +203,7 @@ def test_a_trained_layer_keeps_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_
     assert trained.kl == pytest.approx(np.mean(trained.kl_of_seeds))
     assert len(set(trained.kl_of_seeds)) == 3
     assert trained.agreement == 1 > truncated.agreement
-    assert str(report).splitlines()[-5].split() == ["one", "head", "this", "text", "trained"]
+    assert table_in(str(report))[0].split() == ["one", "head", "this", "text", "trained"]
     np.save(tmp_path / "h.npy", given["hidden"][600:].numpy())
     file = f"{tmp_path}/rank-2.safetensors"
     found = sb.open(f"{tmp_path}/h.npy", head=f"{file}:weight", bias=f"{file}:bias")
@@ -265,7 +271,7 @@ def test_the_command_trains_and_writes(runs: dict[str, Path], tmp_path: Path) ->
     arguments = ["--contexts", "60", "--ranks", "2", "--train", "--save", str(tmp_path / "o")]
     done = CliRunner().invoke(main, ["need", str(runs["softmax"]), *arguments])
     assert done.exit_code == 0, done.output
-    names, columns, *rows = done.stdout.splitlines()[-4:]
+    names, columns, *rows = table_in(done.stdout)
     assert names.split()[-1] == "trained"
     assert len({len(line) for line in (names, columns, rows[0])}) == 1
     assert [file.name for file in (tmp_path / "o").iterdir()] == ["rank-2.safetensors"]

@@ -46,7 +46,7 @@ def test_a_list_is_labelled_as_the_command_takes_it(files: tuple[str, ...]) -> N
     assert [(report.name, report.rank.value) for report in reports] == [("step-20", 3), ("My own", 5), ("step-3", 7)]
     assert reports["My own"] is reports[1]
     assert [report.rank.value for report in reports[1:]] == [5, 7]
-    assert reports.to_dict() == {"results": [report.to_dict() for report in reports]}
+    assert reports.to_dict() == {"kind": "results", "results": [report.to_dict() for report in reports]}
     assert reports.to_frame()["rank"].tolist() == [3, 5, 7]
     with pytest.raises(ConfigurationError, match="the label 'a' stands for 2 sources; give each its own"):
         sb.rank([f"a={files[0]}", f"a={files[1]}"])
