@@ -14,7 +14,7 @@ from ..core.options import LayerOptions, takes
 from ..errors import ConfigurationError, Function, OutputError, Sentence, SourceError
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
-from ..language_models import OutputWeights
+from ..language_models.layer import OutputWeights
 from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, labelled

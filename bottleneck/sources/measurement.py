@@ -14,7 +14,8 @@ from ..core.checks import typed
 from ..core.clock import counting
 from ..core.options import LAYER, OPENING, Opening, Option, check_options, table, takes
 from ..core.progress import SILENT, Progress, reporting
-from ..language_models import OutputWeights, Source
+from ..language_models import Source
+from ..language_models.layer import OutputWeights
 from ..results.base import Result, Results, short_names
 from .kinds import is_several, labelled, open_sources
 from .output_weights import output_weights

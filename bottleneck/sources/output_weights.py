@@ -12,9 +12,9 @@ from ..core.options import LayerOptions, takes
 from ..errors import SourceError
 from ..heads import Softmax
 from ..hugging_face.model import HuggingFaceModel, loaded_model, saved_model
-from ..language_models import ModelOnText, OutputWeights, RunModel, Source
+from ..language_models import ModelOnText, RunModel, Source
 from ..language_models.checkpoint import Run, load
-from ..language_models.layer import name_of, weights_of
+from ..language_models.layer import OutputWeights, name_of, weights_of
 from ..language_models.run import run_layer
 from .array_files import read_array
 from .hidden_states import softmax_of
