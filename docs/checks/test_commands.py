@@ -17,8 +17,8 @@ from softmax_bottleneck.cli import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"extending.md"}
-"""Pages whose blocks another test runs: tests/house/test_extending.py."""
+ELSEWHERE = {"extending.md", "states.md"}
+"""Pages whose blocks other tests run: tests/house/test_extending.py and tests/hugging_face/test_states_folder.py."""
 
 
 def _blocks(page: Path, language: str) -> list[str]:
