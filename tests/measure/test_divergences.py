@@ -7,6 +7,7 @@ import json
 import math
 import re
 from decimal import Decimal, localcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
-from softmax_bottleneck import compare, heads
+from softmax_bottleneck import compare, heads, load
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.measure import Comparison
 from softmax_bottleneck.measure import pair as pairs
@@ -353,3 +354,10 @@ def test_a_model_with_a_part_of_the_tokens_does_not_pass() -> None:
     assert "part: cut to the first 9 tokens" in repr(found)
     assert found["part"].limits[0].end is None
     assert "0 ± 0" in repr(found)
+
+
+def test_a_loaded_comparison_is_not_drawn(tmp_path: Path) -> None:
+    P = normalized(np.random.default_rng(0).normal(size=(9, 4)))
+    compare(P, P[:, ::-1].copy()).save(tmp_path / "c.json")
+    with pytest.raises(ConfigurationError, match="was loaded, and what is saved holds no numbers by context: compare"):
+        load(tmp_path / "c.json").plot()

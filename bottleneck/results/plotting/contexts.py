@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from ...errors import ConfigurationError
 from .layout import Panel
 from .looks import looks
 
@@ -21,6 +22,11 @@ MOST_POINTS = 2000
 
 def divergence_panels(models: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
     """Return two panels, given ``"kl"`` and ``"entropy"``, (T,) in nats, of each model by its name."""
+    if loaded := [name for name, each in models.items() if "kl" not in each]:
+        raise ConfigurationError(
+            f"the comparison with {loaded[0]} was loaded, and what is saved holds no numbers by context: compare again "
+            "to draw it"
+        )
     return [Panel(lambda ax: draw_distribution(ax, models)), Panel(lambda ax: draw_by_entropy(ax, models))]
 
 
