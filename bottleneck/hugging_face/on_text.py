@@ -67,7 +67,8 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
     `given_data` and `read_text` for ``data``, which may also be a .kld file.
     """
     if is_kld(data):
-        return lambda model: (_of_kld(KldFile(data), model, options["bos"]), False)
+        file = KldFile(data)
+        return lambda model: (_of_kld(file, model, options["bos"]), False)
     given: Any = given_data(data)
     if isinstance(given, list):
         return lambda model: _of_ids(given, model, is_windowed=bool(options["context_length"] or options["stride"]))

@@ -10,6 +10,7 @@ import pytest
 import transformers
 
 import softmax_bottleneck as sb
+from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.report.measured import measure_sources
 from softmax_bottleneck.sources.measurement import results_of
 
@@ -85,3 +86,11 @@ def test_measurements_of_one_source_run_the_body_once(
     else:
         assert len([*results_of({"m": source}, sb.rank)]) == 2
     assert sum(read) == once
+
+
+def test_a_file_that_cannot_be_read_is_refused_before_the_model(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, calls = save("gpt2"), counted(transformers.GPT2LMHeadModel, monkeypatch)
+    for data in ("gone.kld", "gone.txt"):
+        with pytest.raises(BottleneckError, match=f"cannot read {data}"):
+            sb.rank(folder, data=data)
+    assert calls["__init__"] == 0
