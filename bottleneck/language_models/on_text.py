@@ -25,7 +25,7 @@ from .checked_product import SAMPLE
 from .layer import OutputWeights
 from .reading import Batch, Reading, States, Stored, in_order
 from .source import Block, Cost, FactorRows, RightFactor, Source
-from .text import Ids, Names, Text
+from .text import Ids, Text
 
 OFFSET = 100.0
 """Least mean of an output bias whose roundoff counts; that of a smaller one is lost beside the log-probabilities'."""
@@ -43,7 +43,6 @@ class Model(ABC):
     """Type that the output layer computes in, ``"float32"`` or ``"float64"``."""
     body_dtype: torch.dtype
     """Type of the hidden states."""
-    tokenizer: Names | None = None
     is_recurrent: bool = False
     """Whether the model reads a text of any length, with a state that is carried over."""
     mismatch: str = ""
@@ -120,7 +119,7 @@ class ModelOnText(Source):
             raise SourceError(f"{where} has no context: it needs at least two tokens")
         self.text = text
         own = len(text.tokenizer) if text and text.tokenizer else None
-        self.own_tokens = own if vocab == "both" and isinstance(model.skeleton, Softmax) else None
+        self.own_tokens = own if vocab == "both" and isinstance(self.skeleton, Softmax) else None
         """Number of tokens of the tokenizer, if the head may have rows for more; they are also reported alone."""
         self.columns = own if vocab == "tokenizer" else None
         """Number of tokens, from the first, that are columns; ``None`` for all tokens of the head. Only a softmax may
@@ -135,7 +134,7 @@ class ModelOnText(Source):
         longest = self.reading.of([int(self.reading.lengths.argmax())]).inputs[:, 0]
         return self.model.head(longest[: len(self.reading.prefix) + SAMPLE])
 
-    @property
+    @cached_property
     def skeleton(self) -> Head:
         """The head for its sizes; its weights may not be loaded."""
         return self.model.skeleton

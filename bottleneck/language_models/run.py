@@ -58,7 +58,6 @@ class RunModel(Model):
         self._device, self.dtype, self.body_dtype = torch.device(device), dtype, DTYPES[dtype]
         model = copy.deepcopy(loaded.model) if isinstance(run, Run) else loaded.model
         self.run = replace(loaded, model=model.to(self._device, self.body_dtype))
-        self.tokenizer = loaded.vocabulary
         self.about = {"path": str(loaded.path), "kind": "run", "head": model.config.head.name}
 
     @cached_property
