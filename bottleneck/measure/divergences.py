@@ -26,6 +26,8 @@ LLAMA_CPP_LEAST = -16.0
 KL_SHARES = (0.5, 0.9, 0.95, 0.99, 0.999)
 DELTA_SHARES = (0.01, 0.05, 0.5, 0.95, 0.99)
 """Percentiles that are reported, as shares."""
+PARTS = 256
+"""Number of parts of a row whose maxima show how large its largest numbers are."""
 LARGEST_LOG = 700.0
 """A logarithm whose exponential float64 holds."""
 NARROWER = torch.float32, torch.float16, torch.bfloat16
@@ -231,15 +233,19 @@ def agreement(P: Distributions, Q: Distributions) -> dict[str, tuple[Values, Val
 
 def _likeliest(rows: Distributions) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the `TOP` likeliest tokens and one more, (n, 6), and whether roundoff may change the first, or the set."""
-    vocab = rows.p.shape[1]
-    count = min(TOP + 1, vocab)
-    tokens = np.sort(np.argpartition(rows.log_p, vocab - count, axis=1)[:, vocab - count :], axis=1)
-    order = np.argsort(-np.take_along_axis(rows.log_p, tokens, 1), axis=1, kind="stable")
-    tokens = np.take_along_axis(tokens, order, 1)
+    count = min(TOP + 1, rows.p.shape[1])
+    tokens = np.array([_largest(row, count) for row in rows.log_p])
     log_p, error = (np.take_along_axis(each, tokens, 1) for each in (rows.log_p, rows.error))
     is_open = ~(log_p[:, :-1] - log_p[:, 1:] > error[:, :-1] + error[:, 1:])
     never = np.zeros(len(tokens), bool)
     return tokens, is_open[:, 0] if count > 1 else never, is_open[:, TOP - 1] if count > TOP else never
+
+
+def _largest(row: Values, count: int) -> NDArray[np.int64]:
+    """Return the places of a row's largest numbers, (count,), of equal ones the first: each is in a part's maximum."""
+    least = np.sort(np.maximum.reduceat(row, np.arange(0, len(row), max(1, len(row) // PARTS))))[-count:][0]
+    places = np.flatnonzero(row >= least)
+    return places[np.argsort(-row[places], kind="stable")[:count]]
 
 
 def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) -> dict[str, Estimate]:

@@ -14,6 +14,7 @@ STEPS, CLOSE = 100, 1e-13
 """Most steps that find the distribution nearest to Q, and by how much the sum of its probabilities may miss 1."""
 PIVOTS = 512
 """Number of slopes between which the one in question is found."""
+TINY = np.finfo(np.float64).tiny
 LARGEST = {"kl": math.inf, "jsd": math.log(2), "tv": 1.0}
 """The most that each divergence can be."""
 
@@ -38,7 +39,7 @@ def nearest(box: Box, q: Matrix) -> tuple[Matrix, Matrix]:
         if (np.abs(excess) <= CLOSE).all():
             break
         low, high = np.where(excess < 0, ratio, low), np.where(excess > 0, ratio, high)
-        free = _sum(q, p == scaled)[:, None]
+        free = np.array([[row @ is_free] for row, is_free in zip(q, p == scaled, strict=True)])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = ratio - excess / free
             between = np.where(np.isinf(high), 2 * ratio, np.where(low > 0, np.sqrt(low * high), high / 1024))
@@ -57,7 +58,7 @@ def most(ends: tuple[Matrix, Matrix], box: Box) -> Values:
     width, least = box[1] - box[0], ends[0].sum(1)
     with np.errstate(invalid="ignore"):  # ∞ − ∞
         gain = ends[1] - ends[0]
-        slope = np.divide(gain, width, out=np.zeros_like(gain), where=width > 0)
+        slope = gain / np.maximum(width, TINY)
         total = 1 - box[0].sum(1)
         ratio = np.array([_last(*row) for row in zip(slope, width, total, strict=True)])
         is_full = slope > ratio[:, None]
@@ -70,11 +71,11 @@ def _last(slope: Values, width: Values, total: float) -> float:
     """Return the slope at which the widths of the steeper tokens reach ``total``: by bisection, then by sorting."""
     pivots = np.sort(slope[:: 1 + len(slope) // PIVOTS])
     first, last, before = 0, len(pivots) - 1, 0.0
-    if not np.isfinite(pivots).all() or (width * (slope > pivots[0])).sum() < total:
+    if not np.isfinite(pivots).all() or width @ (slope > pivots[0]) < total:
         return _steepest(slope, width, total)
     while last - first > 1:  # the widths above pivots[first] reach the total
         middle = (first + last) // 2
-        mass = float((width * (slope > pivots[middle])).sum())
+        mass = float(width @ (slope > pivots[middle]))
         if mass >= total:
             first = middle
         else:
@@ -110,7 +111,7 @@ def interval_divergences(
         targets: (n,), the tokens that follow, if they are known.
         is_llama_cpp: whether to return KL as llama.cpp defines it, on the grid's own numbers.
     """
-    box, q, p = part.box(), Q.p, part.probabilities()
+    box, q, p = part.box(), Q.p, np.exp(part.log_probs)
     low, high = box
     is_whole = not np.isneginf(Q.log_p).any()
     of_q = q * Q.log_p if is_whole else np.where(q > 0, q * Q.log_p, 0.0)
@@ -123,7 +124,7 @@ def interval_divergences(
         kl = of_p - to_q
         of_p += of_q
         of_p /= 2
-        of_p -= m * np.log(m, where=m > 0, out=np.zeros_like(m))
+        of_p -= m * np.log(np.maximum(m, TINY))
         np.abs(np.subtract(p, q, out=m), out=m)
         return {"kl": kl, "jsd": of_p, "tv": np.divide(m, 2, out=m)}
 
@@ -149,17 +150,17 @@ def interval_divergences(
             )
             for name, largest in LARGEST.items()
         }
-    p = p * part.seen
-    unseen, count = np.maximum(1 - p.sum(1), 0.0), np.maximum((~part.seen).sum(1), 1)
+    seen_p = p * part.seen
+    unseen, count = np.maximum(1 - seen_p.sum(1), 0.0), np.maximum((~part.seen).sum(1), 1)
     spread = np.where(unseen > 0, unseen * np.log(np.where(unseen > 0, unseen, 1.0) / count), 0.0)
-    found["entropy"] = -np.sum(p * part.log_probs, 1) - spread, np.zeros(len(p))  # of an even spread
+    found["entropy"] = -np.sum(seen_p * part.log_probs, 1) - spread, np.zeros(len(p))  # of an even spread
     found["coverage"] = _between(low.sum(1), (high * part.seen).sum(1), largest=1.0)
     if is_llama_cpp:
         over = part.log_probs > LLAMA_CPP_LEAST
-        kl = part.probabilities() * (part.log_probs - Q.log_p)
+        kl = p * (part.log_probs - Q.log_p)
         found["kl_llama_cpp"] = _sum(kl, over), of_model["kl"]
     errors = np.broadcast_to(part.error, p.shape)
-    for name, (share, is_open) in agreement(Distributions(part.log_probs, p, errors), Q).items():
+    for name, (share, is_open) in agreement(Distributions(part.log_probs, seen_p, errors), Q).items():
         found[name] = _between(share, share, is_open, least=0.0, largest=1.0)
     if targets is not None:
         at = np.arange(len(targets)), targets

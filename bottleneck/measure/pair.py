@@ -89,9 +89,7 @@ class Pair:
         targets = None if self._targets is None else self._targets[start : start + len(entries[1])]
         if not isinstance(first, Part):
             return self._add_whole(start, entries, targets)
-        p = None if first.exponentials is None else first.exponentials[some]
-        part = Part(start, entries[0], first.seen[some], first.error[some], first.shift, p)
-        return self._add_part(part, entries[1], targets)
+        return self._add_part(first.rows(some), entries[1], targets)
 
     def _add_part(self, part: Part, entries: Matrix, targets: Ids | None) -> dict[str, Values]:
         is_llama_cpp = isinstance(self._sources[0], KldSource)

@@ -35,12 +35,10 @@ class Part(NamedTuple):
     """(n, 1) or (n, M), the most by which a number may be off."""
     shift: float = 0.0
     """The most by which all numbers of a row may be off together, beside that."""
-    exponentials: Matrix | None = None
-    """(n, M), exp of ``log_probs`` where it was computed already."""
 
-    def probabilities(self) -> Matrix:
-        """Return exp of ``log_probs``, (n, M)."""
-        return np.exp(self.log_probs) if self.exponentials is None else self.exponentials
+    def rows(self, some: slice) -> Part:
+        """Return some of the rows."""
+        return Part(self.start + some.start, self.log_probs[some], self.seen[some], self.error[some], self.shift)
 
     def box(self) -> tuple[Matrix, Matrix]:
         """Return the least and the largest probability that each entry may have, (n, M).
@@ -49,8 +47,8 @@ class Part(NamedTuple):
             MatrixError: for a row that no distribution fits.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # of a damaged row
-            p, factor = self.probabilities(), np.exp(self.error + self.shift)
-            box = np.divide(p, factor, out=np.zeros_like(p), where=self.seen), p * factor
+            p, factor = np.exp(self.log_probs), np.exp(self.error + self.shift)
+            box = p / factor * self.seen, p * factor
         least, largest = (each.sum(1) for each in box)
         if (wrong := ~((least <= 1) & (largest >= 1))).any():  # or NaN
             row = int(wrong.argmax())
@@ -141,7 +139,7 @@ class KldSource(PartialSource):
             error = scale / 2 + FLOAT32 * (65535 * scale + np.abs(least))
             log_probs = np.multiply(q, scale, dtype=np.float64)
             log_probs += least
-            with np.errstate(over="ignore"):
-                part = Part(rows.start, log_probs, (q > 0) | ~reaches_floor, error, 0.0, np.exp(log_probs))
-            part.box()  # a damaged row sums to something else than 1
+            part = Part(rows.start, log_probs, (q > 0) | ~reaches_floor, error)
+            for row in range(len(rows)):  # a damaged one sums to something else than 1
+                part.rows(slice(row, row + 1)).box()
             yield part
