@@ -12,9 +12,9 @@ import rich_click as click
 from click.core import ParameterSource
 from click.exceptions import Exit
 
-from softmax_bottleneck.core.options import ARGMAXABLE, COMPARE, DUMP, GRADIENT, KLD, LAYER, OPENING, Option
+from softmax_bottleneck.core.options import ARGMAXABLE, COMPARE, DUMP, GRADIENT, KLD, LAYER, NEED, OPENING, Option
 
-from .options import WHOLE, example, format_option, json_option, listed, options_of, progress
+from .options import example, format_option, json_option, options_of, progress
 from .outputs import echo, show, show_all
 from .paths import Folder, Input
 from .sources import measure_all, with_layer, with_source
@@ -117,10 +117,7 @@ def gradient(**_: Any) -> None:
     """
 
 
-@measurement("bottleneck need demo/runs/softmax")
-@listed("--ranks", "ranks", WHOLE, metavar="R,R,…", help="Numbers of dimensions r.  [default: 1, 2, 4, … and d]")
-@click.option("--train", is_flag=True, help="Also train layers of these ranks, from the reduced ones; three seeds.")
-@click.option("--save", type=Folder(), metavar="FOLDER", help="Write the trained layers: --head reads them.")
+@measurement("bottleneck need demo/runs/softmax", NEED)
 def need(**_: Any) -> None:
     """Measure how many dimensions of its output layer a model needs.
 

@@ -17,7 +17,7 @@ import rich_click as click
 from softmax_bottleneck.core.options import DEVICES, OPENING, RANK, Option
 from softmax_bottleneck.errors import ConfigurationError
 
-from .paths import Input, Output, Text, check_outputs
+from .paths import Folder, Input, Output, Text, check_outputs
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.progress import Progress
@@ -145,6 +145,10 @@ NUMBERS = float, "numbers; write it as 0.1,1"
 
 def listed(name: str, field: str, of: tuple[Callable[[str], Any], str], **more: Any) -> Callable[[Command], Command]:
     """Return an option whose values are separated by commas or given one by one; ``None`` without any."""
+    return click.option(name, field, **_list(of), **more)
+
+
+def _list(of: tuple[Callable[[str], Any], str]) -> dict[str, Any]:
     read, what = of
 
     def values(text: str) -> list[Any]:
@@ -156,7 +160,7 @@ def listed(name: str, field: str, of: tuple[Callable[[str], Any], str], **more: 
     def joined(ctx: click.Context, param: click.Parameter, given: Sequence[list[Any]]) -> Any:
         return tuple(chain(*given)) or None
 
-    return click.option(name, field, type=values, multiple=True, callback=joined, **more)
+    return {"type": values, "multiple": True, "callback": joined}
 
 
 def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
@@ -188,6 +192,8 @@ SPECIAL: Mapping[str, dict[str, Any]] = {
     **{key: {"type": float} for key in ("scale", "temperature", "max_kl", "min_agreement", "max_ppl_ratio")},
     "softcap": {"type": float},
     "pairs": {"type": drawn},
+    "ranks": _list(WHOLE),
+    "save": {"type": Folder()},
     "seed": {"type": Count(0)},
     "examples": {"type": Count(0)},
     "limit": {"type": click.FloatRange(min=0, min_open=True)},

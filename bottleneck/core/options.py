@@ -5,8 +5,9 @@ Names, defaults and descriptions stand here once; signatures in Python and optio
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from ..errors import ConfigurationError, meant
@@ -59,6 +60,18 @@ STATES_ALONE = "Write a folder with the hidden states and the output layer; it i
 TOP = "Write a .parquet file of the K likeliest tokens."
 TOP_KILLED = "It is for `compare`; a kill leaves no file."
 SAMPLE = "Number of contexts whose Jacobian is computed when the head is not log-linear."
+RANKS = "Numbers of dimensions r.  [default: 1, 2, 4, … and d]"
+REFINED = "By default also those that bound the dimensions that are needed."
+TRAIN = "Also train layers of these ranks, from the reduced ones; three seeds."
+TRAINED = (
+    "By default of the powers of two; on three quarters of the first half, with the learning rate that is best on its "
+    "last quarter."
+)
+SAVE = "Write the trained layers: --head reads them."
+SAVED = (
+    "They are ``rank-64.safetensors`` and so on: ``weight`` of rank r, (M, d), its factors ``up``, (M, r), and "
+    "``down``, (r, d), and ``bias`` where the model has one."
+)
 LIMIT = "Time limit for each token's linear program, in seconds; a token that exceeds it is reported as unknown."
 WORKERS = "Number of processes.  [default: one for each processor]"
 EXAMPLES = "Number of contexts to show where either of two sources is better; 0 for none."
@@ -207,6 +220,14 @@ class Sample(TypedDict, total=False):
     sample: Annotated[int, Option(64, SAMPLE, MEASURE, metavar="N", counts=True)]
 
 
+class Needing(TypedDict, total=False):
+    """Which reduced layers are measured, and whether some are trained."""
+
+    ranks: Annotated[Sequence[int] | None, Option(None, RANKS, MEASURE, metavar="R,R,…", more=REFINED)]
+    train: Annotated[bool, Option(False, TRAIN, MEASURE, more=TRAINED)]
+    save: Annotated[str | Path | None, Option(None, SAVE, "Output", metavar="FOLDER", more=SAVED)]
+
+
 class Deciding(TypedDict, total=False):
     """How long and by how many processes it is decided which tokens can be the argmax."""
 
@@ -266,7 +287,7 @@ def table(options: type) -> Mapping[str, Option]:
 OPENING = table(Opening)
 HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
 LAYER, COMPARE, KLD = map(table, (LayerOptions, Judging, Pairs))
-GRADIENT, ARGMAXABLE, DUMP = map(table, (Sample, Deciding, Writing))
+GRADIENT, NEED, ARGMAXABLE, DUMP = map(table, (Sample, Needing, Deciding, Writing))
 RANK = {**table(Spectral), **table(Ranking)}
 """The options of a rank, beside those that open its source."""
 

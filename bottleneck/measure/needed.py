@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
 from ..core.checks import check_positive
 from ..core.full_precision import full_precision
+from ..core.options import Needing
 from ..core.progress import reporting
 from ..errors import ConfigurationError, Function, Parameter, Sentence, SourceError
 from ..language_models import ModelOnText
@@ -144,15 +144,12 @@ class NeedReport(Result, kind="need"):
         ax.set_ylabel("perplexity over the model's" if what == "perplexity" else "acceptance, $1 - \\mathrm{TV}$")
 
 
-@measurement(opens=opened)
-def need(
-    source: Source,
-    *,
-    ranks: Sequence[int] | None = None,
-    train: bool = False,
-    save: str | Path | None = None,
-    **options: Unpack[MeasurementOptions],
-) -> NeedReport:
+class NeedOptions(MeasurementOptions, Needing, total=False):
+    """The options of `need`."""
+
+
+@measurement(NeedOptions, opens=opened)
+def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
     r"""Measure what is left of a model when its output layer has only r of its d dimensions.
 
     With H the context vectors of some contexts, (T, d), and C = W − 1w̄ᵀ the output embeddings less their mean row, the
@@ -167,17 +164,14 @@ def need(
 
     Args:
         source: a model as for `rank` whose head has one set of logits; each half needs some contexts.
-        ranks: values of r; by default 1, 2, 4, … and d, and those that bound the dimensions that are needed.
-        train: also train layers of these ranks (by default of the powers of two) from the reduced ones, on three
-            quarters of the first half, with the learning rate that is best on its last quarter, for three seeds.
-        save: a folder for the trained layers, ``rank-64.safetensors`` and so on: ``weight`` of rank r, (M, d), which
-            ``head`` reads, its factors ``up``, (M, r), and ``down``, (r, d), and ``bias`` where the model has one.
-        options: how the source is opened, and where to report, see `MeasurementOptions`.
+        options: how the source is opened, where to report, which r are measured, and whether layers are trained, see
+            `NeedOptions`.
 
     Raises:
         SourceError: for a mixture, a matrix, or fewer than two contexts; eight to train.
         ConfigurationError: for r that is not a whole number from 1 to d, or ``save`` without ``train``.
     """
+    ranks, train, save = options["ranks"], options["train"], options["save"]
     source = source.scored()
     head = source.head if isinstance(source, ModelOnText) else None
     if not isinstance(source, ModelOnText) or head is None or not head.has_linear_logits:
