@@ -76,6 +76,7 @@ CASES = {
     "argmaxable": Case("argmaxable softmax --json -"),
     "head": Case("head gpt2 --json -"),
     "need": Case(f"need softmax {TEXT} --json -", rtol=1e-4),
+    "need-train": Case(f"need softmax {TEXT} --ranks 2 --train --save o --json -", keys_only=True, out="o/*"),
     "head-run": Case("head mos --json -"),
     "synthetic": Case(
         "synthetic --vocab 8 --dim 2 --models softmax,mos --contexts 12 --seeds 1 --cycles 1 --rounds 1 --processes 1 "

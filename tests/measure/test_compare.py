@@ -84,12 +84,11 @@ class Letters:
 
 def test_a_store_stands_for_its_run(runs: dict[str, Path], tmp_path: Path) -> None:
     """It knows the targets and not the words: the other one names them."""
-    store = open_source(dump(open_source(runs["mos"]), tmp_path / "s.zarr"))
-    by_store = compare(store, open_source(runs["softmax"]))
-    by_run = compare(open_source(runs["mos"]), open_source(runs["softmax"]))
-    assert by_store.first_better == by_run.first_better
-    alone = compare(store, open_source(dump(open_source(runs["softmax"]), tmp_path / "t.zarr")))
-    assert alone.first_better[0].target == f"<{store.targets[by_run.first_better[0].row]}>"
+    mos, softmax = open_source(runs["mos"]), open_source(runs["softmax"])
+    store, other = (open_source(dump(each, tmp_path / f"{id(each)}.zarr")) for each in (mos, softmax))
+    by_run = compare(mos, softmax).first_better
+    assert compare(store, softmax).first_better == by_run
+    assert compare(store, other).first_better[0].target == f"<{store.targets[by_run[0].row]}>"
 
 
 def test_sources_on_other_tokens_are_refused(runs: dict[str, Path]) -> None:

@@ -1,4 +1,4 @@
-"""Statistics of a model and its reference: closed forms, NumPy, torch, and llama.cpp's loop written out."""
+"""Statistics of a model and its reference, against their definitions and against sixty digits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 from torch import nn
-from torch.nn import functional as F
 
 from softmax_bottleneck import compare, heads, load
 from softmax_bottleneck.errors import ConfigurationError, SourceError
@@ -42,45 +42,69 @@ def on_targets(P: Matrix, Q: Matrix, targets: Any, **options: Any) -> Comparison
     return compare(*layers, hidden=torch.eye(len(P), dtype=torch.float64), targets=targets, **options)
 
 
-@pytest.mark.parametrize(("p", "q"), [(0.5, 0.25), (0.9, 0.1), (1e-6, 0.3)])
-def test_two_tokens(p: float, q: float) -> None:
-    P, Q = np.log([[p, 1 - p]] * 3), np.log([[q, 1 - q]] * 3)
-    found = on_targets(P, Q, [0, 0, 1])
-    kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
-    reverse = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
-    m = (p + q) / 2
-    jsd = sum(a * math.log(a / b) for a, b in ((p, m), (1 - p, 1 - m), (q, m), (1 - q, 1 - m))) / 2
-    alpha = min(p, q) + min(1 - p, 1 - q)
-    ratio = (2 * math.log(p / q) + math.log((1 - p) / (1 - q))) / 3
-    expected = {
-        "kl": kl, "kl_50": kl, "kl_max": kl, "reverse_kl": reverse, "jsd": jsd, "tv": abs(p - q), "acceptance": alpha,
-        "tokens_a_step": (1 - alpha**5) / (1 - alpha), "log_ratio": ratio, "delta_p": (q - p) / 3,
-        "delta_p_rms": abs(q - p), "perplexity": (q * q * (1 - q)) ** (-1 / 3), "top_5": 1.0,
-        "same_top": float((p > 0.5) == (q > 0.5)),
+def truth(P: Matrix, Q: Matrix, targets: Any) -> dict[str, float]:
+    """Every statistic from its definition: divergences of SciPy, quantiles of NumPy, llama.cpp's sum term by term."""
+    p, q, at = np.exp(P), np.exp(Q), (np.arange(len(P)), targets)
+    kl, middle, change = rel_entr(p, q).sum(1), (p + q) / 2, (q - p)[at]
+    alpha = np.minimum(p, q).sum(1).mean()
+    tops = [np.argsort(-each, 1)[:, :5].tolist() for each in (P, Q)]
+    rows = zip(P.tolist(), Q.tolist(), strict=True)
+    cut = [math.fsum(math.exp(b) * (b - c) for b, c in zip(*row, strict=True) if b > -16) for row in rows]
+    return {
+        "kl": kl.mean(), "kl_max": kl.max(), "reverse_kl": rel_entr(q, p).sum(1).mean(), "kl_llama_cpp": np.mean(cut),
+        "jsd": (rel_entr(p, middle) + rel_entr(q, middle)).sum(1).mean() / 2, "tv": 1 - alpha, "acceptance": alpha,
+        "tokens_a_step": (1 - alpha**5) / (1 - alpha), "log_ratio": (P - Q)[at].mean(), "delta_p": change.mean(),
+        "delta_p_rms": math.sqrt((change**2).mean()), "perplexity": math.exp(-Q[at].mean()),
+        "same_top": np.mean([one[0] == other[0] for one, other in zip(*tops, strict=True)]),
+        "top_5": np.mean([len({*one} & {*other}) / len(one) for one, other in zip(*tops, strict=True)]),
+        **{f"kl_{share}": np.percentile(kl, share) for share in (50, 90, 95, 99, 99.9)},
+        **{f"delta_p_{share}": np.percentile(change, share) for share in (1, 5, 50, 95, 99)},
     }  # fmt: skip
-    if p == 0.5:  # its two tokens are equally likely, and the share says that it is not certain
-        assert found.statistics["same_top"].roundoff == 1
-        del expected["same_top"]
-    assert {name: values(found)[name] for name in expected} == pytest.approx(expected, rel=1e-10)
-    assert found.statistics["kl"].standard_error == pytest.approx(0, abs=1e-15)
 
 
-def test_a_temperature_and_a_shift_of_one_token() -> None:
-    logits = np.array([[0.0, 1.0, 3.0], [2.0, -1.0, 0.5], [0.3, 0.2, -4.0], [1.0, 2.0, 2.5]])
-    P, tau = normalized(logits), 1.7
-    found = compare(P, normalized(logits / tau))
-    log_z, log_z_tau = (np.logaddexp.reduce(each, 1) for each in (logits, logits / tau))
-    kl = (1 - 1 / tau) * (np.exp(P) * logits).sum(1) - log_z + log_z_tau
-    assert values(found)["kl"] == pytest.approx(kl.mean(), rel=1e-12)
-    assert values(found)["same_top"] == 1
-    assert found.difference is not None
-    assert found.difference.rank.value == np.linalg.matrix_rank(logits - logits.mean(1, keepdims=True)) == 2
-    r = 0.3
-    P = np.log(np.array([[1, r, r * r]]) / (1 + r + r * r))
-    shifted = compare(P, np.roll(P, 1, 1))  # log p − log q is log(1/r²), −log(1/r), −log(1/r)
-    expected = math.log(1 / r) * (2 - r - r * r) / (1 + r + r * r)
-    assert values(shifted)["kl"] == pytest.approx(expected, rel=1e-12)
-    assert (values(shifted)["same_top"], values(shifted)["top_5"]) == (0, 1)
+PAIRS: dict[str, tuple[Matrix, Matrix]] = {
+    **{f"{p} {q}": (np.log([[p, 1 - p]] * 3), np.log([[q, 1 - q]] * 3)) for p, q in ((0.9, 0.1), (1e-6, 0.3))},
+    "near": (P := normalized(3 * np.random.default_rng(0).standard_normal((200, 40))),
+             normalized(P + 0.3 * np.random.default_rng(1).standard_normal(P.shape))),
+    "far": (normalized(8 * np.random.default_rng(2).standard_normal((30, 20))),
+            normalized(8 * np.random.default_rng(3).standard_normal((30, 20)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_statistic_is_that_of_its_definition(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "CACHED", 40 * 7)  # seven rows at once
+    P, Q = PAIRS[name]
+    targets = np.random.default_rng(4).integers(P.shape[1], size=len(P))
+    found, expected = on_targets(P, Q, targets), truth(P, Q, targets)
+    assert {key: values(found)[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-14)
+    nll = -Q[range(len(Q)), targets]
+    kl, starts = rel_entr(np.exp(P), np.exp(Q)).sum(1), block_starts([rel_entr(np.exp(P), np.exp(Q)).sum(1), nll])
+    change = np.exp(-nll) - np.exp(P[range(len(P)), targets])
+    for key, array in (("kl", kl), ("delta_p", change), ("log_ratio", nll + P[range(len(P)), targets])):
+        error = standard_error(array, starts)
+        assert found.statistics[key].standard_error == pytest.approx(error, rel=1e-6, abs=1e-14)
+    np.testing.assert_allclose(found.by_context["kl"], kl, rtol=1e-9)
+    np.testing.assert_allclose(found.by_context["entropy"], -(np.exp(P) * P).sum(1))
+
+
+def test_like_llama_cpp() -> None:
+    """Its KL takes the place of ours, and the error of the root mean square is its own."""
+    P, Q = PAIRS["far"]
+    targets = np.argmax(P, 1)
+    found, expected = on_targets(P, Q, targets, like_llama_cpp=True), truth(P, Q, targets)
+    assert values(found)["kl"] == pytest.approx(expected["kl_llama_cpp"], rel=1e-10)
+    assert expected["kl_llama_cpp"] != pytest.approx(expected["kl"], rel=1e-9)
+    squares = np.square((np.exp(Q) - np.exp(P))[range(30), targets])
+    uncertainty = math.sqrt(((squares**2).mean() - squares.mean() ** 2) / 29) / (2 * math.sqrt(squares.mean()))
+    assert found.statistics["delta_p_rms"].standard_error == pytest.approx(uncertainty)
+    assert "KL leaves out tokens below e^-16 in P" in str(found)
+
+
+def test_two_tokens_that_are_equally_likely_leave_the_likeliest_open() -> None:
+    assert (
+        on_targets(np.log([[0.5, 0.5]] * 3), np.log([[0.2, 0.8]] * 3), [0, 0, 1]).statistics["same_top"].roundoff == 1
+    )
 
 
 @pytest.mark.parametrize("distance", [1.0, 1e-3, 1e-7, 1e-12])
@@ -102,36 +126,6 @@ def test_close_models_against_sixty_digits(distance: float) -> None:
         for name, value in truth.items():
             assert abs(Decimal(found[name].value) - value) <= found[name].roundoff, name
     assert found["kl"].roundoff < 1e-13 * distance + 1e-24
-
-
-def test_torch_and_numpy_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    P, noise = normalized(3 * rng.standard_normal((200, 40))), rng.standard_normal((200, 40))
-    Q, targets = normalized(P + 0.3 * noise), rng.integers(40, size=200)
-    monkeypatch.setattr(pairs, "CACHED", 40 * 7)  # seven rows at once
-    found = on_targets(P, Q, targets)
-    p, q = torch.from_numpy(P), torch.from_numpy(Q)
-    m = torch.logaddexp(p, q) - math.log(2)
-    kl = F.kl_div(q, p, reduction="none", log_target=True).sum(1).numpy()
-    assert values(found)["kl"] == pytest.approx(kl.mean(), rel=1e-12)
-    assert values(found)["reverse_kl"] == pytest.approx(float(F.kl_div(p, q, reduction="batchmean", log_target=True)))
-    both = [float(F.kl_div(m, each, reduction="batchmean", log_target=True)) for each in (p, q)]
-    assert values(found)["jsd"] == pytest.approx(sum(both) / 2, rel=1e-10)
-    delta = (q.exp() - p.exp())[range(200), targets].numpy()
-    for name, array, shares in (("kl", kl, (50, 90, 95, 99, 99.9)), ("delta_p", delta, (1, 5, 50, 95, 99))):
-        assert [values(found)[f"{name}_{share}"] for share in shares] == pytest.approx(np.percentile(array, shares))
-        error = standard_error(array, block_starts([kl, -Q[range(200), targets]]))
-        assert found.statistics[name].standard_error == pytest.approx(error)
-    nll = np.stack([-each[range(200), targets] for each in (P, Q)])
-    ratio = found.statistics["log_ratio"]
-    assert ratio.value == pytest.approx(nll[1].mean() - nll[0].mean())
-    assert ratio.standard_error == pytest.approx(standard_error(nll[1] - nll[0], block_starts([kl, nll[1]])))
-    tops = [np.argsort(-each, 1)[:, :5] for each in (P, Q)]
-    assert values(found)["same_top"] == pytest.approx(np.mean(tops[0][:, 0] == tops[1][:, 0]))
-    overlap = [len(set(one) & set(other)) / 5 for one, other in zip(*tops, strict=True)]
-    assert values(found)["top_5"] == pytest.approx(np.mean(overlap))
-    np.testing.assert_allclose(found.by_context["kl"], kl, rtol=1e-9)
-    np.testing.assert_allclose(found.by_context["entropy"], -(np.exp(P) * P).sum(1))
 
 
 def test_the_error_of_a_quantile_is_that_of_its_order_statistics() -> None:
@@ -177,7 +171,7 @@ ROUNDINGS = {
 }
 
 
-@pytest.mark.parametrize("size", [1e-1, 3e-3, 1e-3, 3e-4, 1e-4, 1e-6])
+@pytest.mark.parametrize("size", [1e-1, 3e-3, 3e-4, 1e-6])
 @pytest.mark.parametrize("edits", [0, 2])
 @pytest.mark.parametrize(
     ("rounding", "when"), [*itertools.product(list(ROUNDINGS)[:3], ("P", "P and Q")), ("none", "")]
@@ -238,36 +232,6 @@ def test_the_error_of_an_output_layer_is_not_taken_for_noise() -> None:
     assert (rank.low, rank.high) == (100, 100)
 
 
-def test_llama_cpp_definitions() -> None:
-    """Its loop of tools/perplexity/perplexity.cpp, term by term."""
-    rng = np.random.default_rng(3)
-    P, Q = (normalized(8 * rng.standard_normal((30, 20))) for _ in range(2))
-    targets = np.argmax(P, 1)
-    kl, change, same = [], [], 0
-    for base, log_probs, token in zip(P, Q, targets, strict=True):
-        terms = [math.exp(b) * (b - each) for b, each in zip(base, log_probs, strict=True) if b > -16]
-        kl.append(math.fsum(terms))
-        change.append(math.exp(log_probs[token]) - math.exp(base[token]))
-        same += base.argmax() == log_probs.argmax()
-    ordered = sorted(kl)
-    place = 0.9 * 29
-    interpolated = (1 - place % 1) * ordered[int(place)] + place % 1 * ordered[int(place) + 1]
-    squares = np.square(change)
-    expected = {
-        "kl": np.mean(kl), "kl_90": interpolated, "kl_50": (ordered[14] + ordered[15]) / 2, "kl_max": max(kl),
-        "delta_p": np.mean(change), "delta_p_rms": math.sqrt(squares.mean()), "same_top": same / 30,
-    }  # fmt: skip
-    found, exact = (on_targets(P, Q, targets, like_llama_cpp=like) for like in (True, False))
-    assert {name: values(found)[name] for name in expected} == pytest.approx(expected, rel=1e-10)
-    uncertainty = math.sqrt(((squares**2).mean() - squares.mean() ** 2) / 29) / (2 * expected["delta_p_rms"])
-    assert found.statistics["delta_p_rms"].standard_error == pytest.approx(uncertainty)
-    whole = F.kl_div(torch.from_numpy(Q), torch.from_numpy(P), reduction="batchmean", log_target=True)
-    assert values(exact)["kl"] == pytest.approx(float(whole))
-    assert values(exact)["kl"] != pytest.approx(values(found)["kl"], rel=1e-9)
-    assert values(exact)["kl_llama_cpp"] == pytest.approx(values(found)["kl"], rel=1e-12)
-    assert "KL leaves out tokens below e^-16 in P" in str(found)
-
-
 def test_tokens_of_probability_zero() -> None:
     rng = np.random.default_rng(4)
     P, Q = (normalized(rng.standard_normal((9, 6))) for _ in range(2))
@@ -280,16 +244,6 @@ def test_tokens_of_probability_zero() -> None:
     assert infinite.rows()[0] == ("verdict", "KL(P‖Q) ∞ nats; same top token: 0 ± 0 %")
     assert 0 < infinite.statistics["tv"].value < 1
     json.dumps(infinite.to_dict(), allow_nan=False)
-
-
-def test_a_padded_vocabulary_is_cut_and_renormalized() -> None:
-    rng = np.random.default_rng(5)
-    P, Q = normalized(rng.standard_normal((9, 6))), normalized(rng.standard_normal((9, 8)))
-    found, cut = compare(P, Q), compare(P, normalized(Q[:, :6]))
-    assert values(found) == pytest.approx(values(cut))
-    assert found.difference.rank.value == cut.difference.rank.value
-    assert found.notes[0].startswith("cut to the first 6 tokens, which both have, and renormalized; the others hold")
-    assert f" {np.exp(Q[:, 6:]).sum(1).mean():.2g} of the probability of array" in found.notes[0]
 
 
 def test_equal_models_without_targets() -> None:
@@ -344,13 +298,18 @@ def rounded(W: torch.Tensor, bits: int) -> torch.Tensor:
     return (W / step).round() * step
 
 
-def test_a_model_with_a_part_of_the_tokens_does_not_pass() -> None:
+def test_a_model_with_a_part_of_the_tokens_is_cut_and_does_not_pass() -> None:
     """Its KL divergence is that of what both have, whatever the others hold; the table says so."""
     reference = normalized(np.random.default_rng(0).normal(size=(40, 12)))
-    part = normalized(reference[:, :9])
-    found = compare({"whole": reference, "same": reference, "part": part}, max_kl=0.01, min_agreement=0.5)
+    part = normalized(reference[:, :9] + 0.1 * np.random.default_rng(1).normal(size=(40, 9)))
+    found = compare({"whole": reference, "same": reference, "part": part}, max_kl=0.1, min_agreement=0.5)
     assert [each.passed for each in found] == [True, False]
-    assert found.footnotes[-1].startswith("part: cut to the first 9 tokens")
+    cut = compare(normalized(reference[:, :9]), part)
+    assert values(found["part"]) == pytest.approx(values(cut))
+    assert found["part"].difference.rank.value == cut.difference.rank.value
+    held = f"{np.exp(reference[:, 9:]).sum(1).mean():.2g} of the probability of array"
+    sentence = f"part: cut to the first 9 tokens, which both have, and renormalized; the others hold {held}"
+    assert found.footnotes[-1].startswith(sentence)
     assert "part: cut to the first 9 tokens" in repr(found)
     assert found["part"].limits[0].end is None
     assert "0 ± 0" in repr(found)

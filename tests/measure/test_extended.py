@@ -52,16 +52,6 @@ def test_a_run_by_brute_force(runs: dict[str, Path], head: str, monkeypatch: pyt
     np.testing.assert_allclose(np.concatenate(parts), whole.T[[*range(5, M + 7), 2 * M - 1, 2 * M]], atol=1e-12)
 
 
-def test_a_log_linear_model_keeps_to_its_bound(runs: dict[str, Path]) -> None:
-    matrix = extended_logits(runs["softmax"], 60, 2, dtype="float64", history_length=6)
-    report = rank(matrix)
-    assert report.bound["raw"] == 2 * open_source(runs["softmax"]).bound.centered
-    assert 0 < report.rank.value <= report.bound["raw"]
-    values = np.linalg.svd(_whole(matrix), compute_uv=False)
-    np.testing.assert_allclose(report.spectrum.values[:5], values[:5], rtol=1e-10)
-    assert report.source["kind"] == "extended"
-
-
 def test_a_function_and_its_structure() -> None:
     """A bigram of hidden states: one future more, and the history is forgotten."""
     generator = np.random.default_rng(0)
@@ -99,6 +89,7 @@ def test_structure_by_a_whole_decomposition(runs: dict[str, Path]) -> None:
         assert kl == pytest.approx((np.exp(log_p) * (log_p - log_q)).sum(1).mean(), abs=1e-10)
     assert found.kl[-1] == pytest.approx(0, abs=1e-9)
     assert found.low < found.law.exponent < found.high
+    assert "too few" in str(power_law_quantity(np.array([1.0, 0.0])))
     # The jackknife over futures by hand.
     left_out = []
     for group in np.array_split(np.arange(12), 10):
@@ -125,62 +116,46 @@ def test_drawn_from_the_text(runs: dict[str, Path]) -> None:
         extended_logits(run, words + 1, 1, history_length=1)
 
 
-def test_drawn_from_ids() -> None:
-    """Ids take the place of a text, for a model without a tokenizer and for a function."""
-    import transformers
-
-    config = transformers.GPT2Config(vocab_size=60, n_embd=8, n_layer=1, n_head=2, n_positions=64)
+def test_ids_take_the_place_of_a_text() -> None:
+    """For a model without a tokenizer and for a function; as many directions as histories say nothing of the model."""
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=60, **sizes)).eval()
     ids = np.arange(120) % 60
-    for model, size in ((transformers.GPT2LMHeadModel(config), {}), (lambda ids: np.eye(60)[ids], {"vocab_size": 60})):
-        matrix = extended_logits(model, 7, 3, data=ids, **size)
+    for source, size in ((model, {}), (lambda ids: np.eye(60)[ids], {"vocab_size": 60})):
+        matrix = extended_logits(source, 7, 3, data=ids, **size)
         assert all((np.diff(drawn) % 60 == 1).all() for drawn in (*matrix.histories, *matrix.futures))
-    with pytest.raises(ConfigurationError, match="a function reads token ids, not texts"):
-        extended_logits(lambda ids: np.eye(60)[ids], 7, 3, data=["w1 w2"], vocab_size=60)
-
-
-def test_the_power_law_and_the_size(runs: dict[str, Path]) -> None:
-    assert "σ_i ~ i^−0.500" in str(power_law_quantity(np.arange(1, 101.0) ** -0.5))
-    assert "too few" in str(power_law_quantity(np.array([1.0, 0.0])))
-    rows = dict(rank(extended_logits(load(runs["softmax"]), np.int64(7), 3)).rows())
-    assert rows["matrix"].endswith(" pairs of future and next token × 7 histories")
-
-
-def test_given_ids_need_no_text() -> None:
-    """A loaded model without a tokenizer reads them; as many directions as histories say nothing of the model."""
-    config = transformers.LlamaConfig(hidden_size=8, intermediate_size=8, num_attention_heads=2, vocab_size=20)
-    matrix = extended_logits(transformers.LlamaForCausalLM(config).eval(), [[1, 2], [3, 4]], [[], [5]])
-    report = rank(matrix)
-    assert report.rank.value == 2
+    report = rank(extended_logits(model, [[1, 2], [3, 4]], [[], [5]]))
+    assert (report.rank.value, report.source["kind"]) == (2, "extended")
     assert report.verdict.startswith("too few histories: 2 show no rank above 2")
+    assert dict(report.rows())["matrix"].endswith(" pairs of future and next token × 2 histories")
 
 
-@pytest.mark.parametrize(
-    ("model", "histories", "futures", "options", "sentence"),
-    [
-        (np.eye(3), [[1]], [[1]], {}, "does not hold log-probabilities of longer futures"),
-        ("mos", [[]], [[1]], {}, "each of at least 1 tokens"),
-        ("mos", [[10**6]], [[1]], {}, "ids outside 0 to"),
-        ("mos", 2, 1, {"history_length": 0}, "2 different histories of 0 tokens cannot be drawn"),
-        (
-            lambda ids: ids,
-            [[0]],
-            [[]],
-            {"vocab_size": 5, "split": "valid"},
-            "split does not apply to a function, which",
-        ),
-        (lambda ids: ids, 3, [[1]], {"vocab_size": 3}, "cannot be drawn from a text of 0"),
-        (lambda ids: np.full((len(ids), 3), -np.inf), [[1]], [[1]], {"vocab_size": 3}, "not all finite"),
-    ],
-)
-def test_bad_input(
+def infinite(ids: Any) -> Any:
+    return np.full((len(ids), 3), -np.inf)
+
+
+REFUSED: list[tuple[Any, Any, Any, dict[str, Any], str]] = [
+    (np.eye(3), [[1]], [[1]], {}, "does not hold log-probabilities of longer futures"),
+    ("mos", [[]], [[1]], {}, "each of at least 1 tokens"),
+    ("mos", [[10**6]], [[1]], {}, "ids outside 0 to"),
+    ("mos", 2, 1, {"history_length": 0}, "2 different histories of 0 tokens cannot be drawn"),
+    (infinite, [[0]], [[]], {"vocab_size": 5, "split": "valid"}, "split does not apply to a function, which"),
+    (infinite, 3, [[1]], {"vocab_size": 3}, "cannot be drawn from a text of 0"),
+    (infinite, [[1]], [[1]], {"vocab_size": 3}, "not all finite"),
+    (infinite, 7, 3, {"vocab_size": 60, "data": ["w1 w2"]}, "a function reads token ids, not texts"),
+    ("opened", 2, 1, {"split": "valid"}, "split does not apply to an opened source"),
+]
+
+
+@pytest.mark.parametrize(("model", "histories", "futures", "options", "sentence"), REFUSED)
+def test_what_is_refused(
     model: Any, histories: Any, futures: Any, options: dict[str, Any], sentence: str, runs: dict[str, Path]
 ) -> None:
+    source = {"mos": runs["mos"], "opened": open_source(runs["mos"])}.get(model) if isinstance(model, str) else model
     with pytest.raises(BottleneckError, match=sentence):
-        extended_logits(runs[model] if isinstance(model, str) else model, histories, futures, **options)
+        extended_logits(source, histories, futures, **options)
 
 
-def test_bad_ranks_and_options_of_an_opened_source(runs: dict[str, Path]) -> None:
-    with pytest.raises(ConfigurationError, match="split does not apply to an opened source"):
-        extended_logits(open_source(runs["softmax"]), 2, 1, split="valid")
+def test_ranks_that_there_are_not(runs: dict[str, Path]) -> None:
     with pytest.raises(ConfigurationError, match="ranks must lie between 1 and the 2"):
         extended_structure(extended_logits(runs["mos"], 2, 2), ranks=[3])

@@ -44,19 +44,6 @@ def by_jacobians(source: Source, rows: Iterable[int]) -> float:
     return float(np.sqrt(squares) / np.linalg.norm(G[list(rows)]))
 
 
-def test_the_gradient_is_that_of_the_loss(runs: dict[str, Path]) -> None:
-    """G is what autograd gives for the logits, and G W what it gives for the hidden states."""
-    source = open_source(runs["softmax"], dtype="float64", contexts=50)
-    head = source.head.double()
-    (hidden,) = source.hidden([range(50)])
-    targets = torch.from_numpy(source.targets)
-    contexts = hidden.clone().requires_grad_()
-    logits = torch.nn.functional.linear(*head.scores(contexts).linear)
-    (by_logits,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), logits)
-    np.testing.assert_allclose(by_logits.numpy(), whole_gradient(source), atol=1e-12)
-    assert gradient(source).norm == pytest.approx(float(by_logits.norm()), rel=1e-12)
-
-
 NOT_LOG_LINEAR = sorted(heads.REGISTRY.keys() - {"softmax", "moc"})
 
 
@@ -96,7 +83,7 @@ def test_every_token_once_at_uniform_probabilities(d: int, M: int, repeatable: N
 def test_a_random_projection_keeps_a_beta_distributed_share(repeatable: None) -> None:
     """A projection onto d random dimensions of M − 1 keeps a share Beta(d/2, (M − 1 − d)/2) of any squared norm."""
     d, M = 5, 30
-    shares = [uniform(d, M, torch.tensor([3])).kept_energy for _ in range(200)]
+    shares = [uniform(d, M, torch.tensor([3])).kept_energy for _ in range(100)]
     assert stats.kstest(shares, stats.beta(d / 2, (M - 1 - d) / 2).cdf).pvalue > 1e-3
 
 
@@ -104,7 +91,7 @@ def test_bands_means_and_batch(runs: dict[str, Path]) -> None:
     """Bands cover all contexts, means count each alike, and the batch is the first ones."""
     source = open_source(runs["softmax"], dtype="float64")
     found, G = gradient(source), whole_gradient(source)
-    assert found.batch == min(256, len(G))
+    assert (found.batch, found.norm) == (min(256, len(G)), pytest.approx(np.linalg.norm(G), rel=1e-12))
     values = np.linalg.svd(G[: found.batch], compute_uv=False)
     assert found.batch_rank.sigma_1 == pytest.approx(values[0])
     assert found.batch_rank.value == (values > found.batch_rank.tolerance).sum()

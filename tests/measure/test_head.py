@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 import softmax_bottleneck as sb
@@ -183,19 +181,6 @@ def test_a_run_names_its_tokens(runs: dict[str, Path]) -> None:
     assert sb.head(run).names[3] == run.vocabulary.tokens[3]
 
 
-@pytest.mark.parametrize(
-    ("source", "sentence"),
-    [
-        ("kn3:ptb", "is not an output layer: give a model, or W"),
-        (np.arange(6).reshape(2, 3), "real numbers"),
-        (np.full((3, 2), np.nan), "NaN or infinity"),
-    ],
-)
-def test_what_is_not_an_output_layer(source: Any, sentence: str) -> None:
-    with pytest.raises(BottleneckError, match=sentence):
-        sb.head(source)
-
-
 @pytest.mark.parametrize("head", ["softmax", "moc", "sigsoftmax", "lms-plif"])
 def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     """Each witness makes the head itself predict the token, through its own function of the logits."""
@@ -213,8 +198,16 @@ def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     assert torch.equal(logits.argmax(1), torch.from_numpy(tokens))
 
 
-def test_what_has_no_single_softmax(runs: dict[str, Path], log_probs: Callable[..., NDArray[np.float64]]) -> None:
-    with pytest.raises(SourceError, match="has a mos head: the argmax of a mixture"):
-        argmaxable(open_source(runs["mos"]))
-    with pytest.raises(SourceError, match="array is not an output layer: give a model, or W"):
-        argmaxable(open_source(log_probs()))
+@pytest.mark.parametrize(
+    ("measure", "source", "sentence"),
+    [
+        (sb.head, "kn3:ptb", "is not an output layer: give a model, or W"),
+        (sb.head, np.arange(6).reshape(2, 3), "real numbers"),
+        (sb.head, np.full((3, 2), np.nan), "NaN or infinity"),
+        (argmaxable, "mos", "has a mos head: the argmax of a mixture"),
+        (argmaxable, open_source(np.log(np.full((3, 4), 0.25))), "array is not an output layer: give a model, or W"),
+    ],
+)
+def test_what_is_refused(measure: Any, source: Any, sentence: str, runs: dict[str, Path]) -> None:
+    with pytest.raises(BottleneckError, match=sentence):
+        measure(runs[source] if isinstance(source, str) and source in runs else source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,11 +34,6 @@ def test_the_largest_gap(d: int, dtype: str, kind: str) -> None:
     assert found["margin"] > 10
     assert found["around"][str(d)] == found["gap"]
     assert f"{d:,} (σ_{d} / σ_{d + 1}" in report.details()
-
-
-def test_of_a_trained_run(runs: dict[str, Path]) -> None:
-    """d = 5 and an output bias, which is one direction more."""
-    assert rank(runs["softmax"], estimate_hidden_size=True).to_dict()["hidden_size_estimate"]["value"] == 6
 
 
 def smooth() -> NDArray[np.float32]:
@@ -102,14 +96,10 @@ def test_logits_through_a_top_k_interface() -> None:
     assert interface.asked <= 60 * (1 + 8)
     estimate: Any = rank(found, kind="matrix", eps=1e-11, estimate_hidden_size=True).to_dict()["hidden_size_estimate"]
     assert estimate["value"] == 6
-
-
-def test_interfaces_that_do_not_answer() -> None:
-    logits = outputs(5, 40, 6)
     with pytest.raises(MatrixError, match=r"the answer for context 0 lacks token .*: use a larger bias than 0\.01"):
-        logits_from_top_k(Interface(logits, k=5), range(5), tokens=range(30), k=5, bias=0.01)
+        logits_from_top_k(interface, range(5), tokens=range(30), k=5, bias=0.01)
     with pytest.raises(ConfigurationError, match="k must be at least 2 and tokens not empty"):
-        logits_from_top_k(Interface(logits, k=1), range(5), tokens=range(30), k=1)
+        logits_from_top_k(interface, range(5), tokens=range(30), k=1)
 
 
 @pytest.mark.parametrize("before", ["bfloat16", "float32"])

@@ -221,24 +221,19 @@ def test_small_states_and_scaled_logits(config: Any) -> None:
     assert one(finer, model).verdict == SAME
 
 
-def test_an_output_layer_without_a_norm() -> None:
+def test_an_output_layer_without_a_norm(tmp_path: Path) -> None:
+    """Of logits, and of a server's hidden states whose layer a second file holds."""
     rng = np.random.default_rng(0)
     W, H = rng.standard_normal((50, 4)), rng.standard_normal((20, 4))
     layers = {"W": W, "padded": np.vstack([W, W]), "narrow": W[:40], "other": W[::-1].copy()}
     found = identify(H @ W.T, layers, kind="logits")
     assert {each.name: each.verdict for each in found} == dict(zip(layers, (LAYER, LAYER, NOT, NOT), strict=True))
+    save_file({"W": torch.from_numpy(W)}, tmp_path / "head.safetensors")
+    save_file({"hidden_states": torch.from_numpy(H)}, tmp_path / "states.safetensors")
+    of_states = identify(str(tmp_path / "states.safetensors"), layers, head=f"{tmp_path}/head.safetensors:W")
+    assert [each.verdict for each in of_states] == [each.verdict for each in found]
     assert found["narrow"].why == "the rows have 50 tokens, and W has 40"
     assert found.to_dict()["results"][0]["span"]["value"] < 1e-14
     assert "verdict  same output layer" in str(found[0])
     with pytest.raises(SourceError, match="is not a log-linear output layer"):
         identify(H @ W.T, heads.MoS(hidden_size=4, vocab_size=50, components=2), kind="logits")
-
-
-def test_rows_from_hidden_states(tmp_path: Path) -> None:
-    """The softmax of a server's states is compared with output layers, given by a second file."""
-    W, H = np.random.default_rng(0).standard_normal((60, 4)), np.random.default_rng(1).standard_normal((20, 4))
-    states, head = str(tmp_path / "states.safetensors"), tmp_path / "head.safetensors"
-    save_file({"W": torch.from_numpy(W)}, head)
-    save_file({"hidden_states": torch.from_numpy(H)}, states)
-    found = identify(states, {"W": W, "other": W[::-1].copy()}, head=f"{head}:W")
-    assert [each.verdict for each in found] == [LAYER, NOT]

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from matplotlib import pyplot as plt
 from safetensors.numpy import load_file
 from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.measure import trained_heads
 
@@ -89,6 +87,8 @@ def test_a_text_of_few_contexts_spans_little_and_the_model_needs_more() -> None:
     assert report.same_text[2].kl < 1e-12  # three contexts
     assert report.other_text[2].kl > 1e-3
     assert report.other_text[-1].kl < 1e-12
+    assert "3 contexts cannot show more than 3 dimensions: give more text" in str(report)
+    assert "cannot show more" not in str(sb.need(layer, **given))
 
 
 HEADS = {
@@ -151,31 +151,18 @@ def test_the_number_of_dimensions_is_refined() -> None:
     assert str(few).strip().startswith("verdict  between 3 and 30 of 40 dimensions keep")
 
 
-def test_few_contexts_are_said() -> None:
-    layer, given = model()
-    few = {name: values[:10] for name, values in given.items()}
-    assert "5 contexts cannot show more than 5 dimensions: give more text" in str(sb.need(layer, **few))
-    assert "cannot show more" not in str(sb.need(layer, **given))
-
-
-def table_in(text: str) -> list[str]:
-    """Return the lines of the printed table."""
+def check_table(text: str, report: Any) -> None:
+    """The printed table is aligned and has the numbers of the report."""
     lines = text.splitlines()
     start, stop = (next(at for at, line in enumerate(lines) if word in line.split()[:1]) for word in ("one", "next"))
-    return lines[start:stop]
-
-
-def test_the_printed_table_is_aligned() -> None:
-    layer, given = model()
-    report = sb.need(layer, **given, ranks=[1, 3])
-    names, columns, *rows = table_in(str(report))
-    assert names.split() == ["one", "head", "this", "text"]
-    assert columns.split() == ["r", "KL", "perplexity", "1", "−", "TV", "KL", "perplexity", "1", "−", "TV"]
-    assert [row.split()[0] for row in rows] == ["1", "3", "6"]
-    assert len({len(line) for line in (names, columns, *rows)}) == 1
-    assert [float(each) for each in rows[1].split()[1:4]] == pytest.approx(
-        [report.other_text[1].kl, report.other_text[1].perplexity, report.other_text[1].acceptance], rel=5e-3
-    )
+    names, columns, *rows = lines[start:stop]
+    assert names.split() == ["one", "head", "this", "text", "trained"]
+    assert columns.split() == ["r", *["KL", "perplexity", "1", "−", "TV"] * 3]
+    assert [int(row.split()[0]) for row in rows] == [each.dimensions for each in report.other_text]
+    assert len({len(line) for line in (names, columns, *rows[:-1])}) == 1
+    point = report.other_text[1]
+    found = [float(each) for each in rows[1].split()[1:4]]
+    assert found == pytest.approx([point.kl, point.perplexity, point.acceptance], rel=5e-3)
 
 
 def skewed() -> tuple[Any, dict[str, Any]]:
@@ -203,7 +190,7 @@ def test_a_trained_layer_keeps_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_
     assert trained.kl == pytest.approx(np.mean(trained.kl_of_seeds))
     assert len(set(trained.kl_of_seeds)) == 3
     assert trained.agreement == 1 > truncated.agreement
-    assert table_in(str(report))[0].split() == ["one", "head", "this", "text", "trained"]
+    check_table(str(report), report)
     np.save(tmp_path / "h.npy", given["hidden"][600:].numpy())
     file = f"{tmp_path}/rank-2.safetensors"
     found = sb.open(f"{tmp_path}/h.npy", head=f"{file}:weight", bias=f"{file}:bias")
@@ -212,24 +199,19 @@ def test_a_trained_layer_keeps_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_
     arrays = load_file(file)
     np.testing.assert_allclose(arrays["up"] @ arrays["down"], arrays["weight"], atol=1e-4)
     assert arrays["up"].shape == (40, 2)
-    assert sb.load(_saved(report, tmp_path)) == report
+    report.save(tmp_path / "r.json")
+    assert sb.load(tmp_path / "r.json") == report
     axes: Any = report.plot().figure.axes
     assert axes[1].lines[2].get_xdata().tolist() == [1, 2]
     plt.close("all")
 
 
-def _saved(report: Any, folder: Path) -> Path:
-    report.save(folder / "r.json")
-    return folder / "r.json"
-
-
 def test_training_that_cannot_help_gives_the_reduced_layer() -> None:
-    """A layer of rank 2 has nothing to gain at r = 2; the same numbers come again."""
+    """A layer of rank 2 has nothing to gain at r = 2."""
     layer, given = model(2)
-    reports = [sb.need(layer, **given, ranks=[2], train=True) for _ in range(2)]
-    assert reports[0].trained[0].rate == 0
-    assert reports[0].trained[0].kl == pytest.approx(reports[0].other_text[0].kl, abs=1e-12)
-    assert [each.trained[0].kl_of_seeds for each in reports] == [reports[0].trained[0].kl_of_seeds] * 2
+    report = sb.need(layer, **given, ranks=[2], train=True)
+    assert report.trained[0].rate == 0
+    assert report.trained[0].kl == pytest.approx(report.other_text[0].kl, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["scale", "soft cap"])
@@ -239,17 +221,19 @@ def test_a_written_layer_has_the_scale_and_the_cap_of_the_model(name: str, tmp_p
     with torch.no_grad():
         head.weight.normal_().add_(1)
     hidden = torch.randn(200, d)
-    report = sb.need(head, hidden=hidden, ranks=[3], train=True, save=tmp_path)
+    reports = [sb.need(head, hidden=hidden, ranks=[3], train=True, save=tmp_path) for _ in range(2)]
+    assert reports[0].trained[0].kl_of_seeds == reports[1].trained[0].kl_of_seeds
     np.save(tmp_path / "h.npy", hidden[100:].numpy())
     file = f"{tmp_path}/rank-3.safetensors"
     bias = {} if head.bias is None else {"bias": f"{file}:bias"}
     found = sb.open(f"{tmp_path}/h.npy", head=f"{file}:weight", scale=head.scale, softcap=head.soft_cap, **bias)
     kl = sb.compare(sb.open(head, hidden=hidden[100:]), found).statistics["kl"].value
-    assert min(abs(kl - each) for each in report.trained[0].kl_of_seeds) < 1e-5
+    assert min(abs(kl - each) for each in reports[0].trained[0].kl_of_seeds) < 1e-5
 
 
 def test_what_is_refused() -> None:
     layer, given = model()
+    seven = {"hidden": given["hidden"][:7], "train": True}
     for source, options, sentence in (
         (sb.heads.MoS(d, M, components=2), {"hidden": torch.randn(9, d)}, "one set of logits: give a model"),
         (np.zeros((4, 3)), {"kind": "logits"}, "one set of logits: give a model"),
@@ -257,21 +241,7 @@ def test_what_is_refused() -> None:
         (layer, {**given, "ranks": [0]}, "ranks must be at least 1"),
         (layer, {**given, "ranks": [d + 1]}, f"ranks must be at most {d}"),
         (layer, {**given, "save": "x"}, "save goes with train"),
-        (
-            torch.nn.Linear(d, M, dtype=torch.float64),
-            {"hidden": given["hidden"][1:8], "train": True},
-            "has 7 contexts, and this needs 8 or more",
-        ),
+        (layer, seven, "has 7 contexts, and this needs 8 or more"),
     ):
         with pytest.raises(BottleneckError, match=sentence):
             sb.need(source, **options)
-
-
-def test_the_command_trains_and_writes(runs: dict[str, Path], tmp_path: Path) -> None:
-    arguments = ["--contexts", "60", "--ranks", "2", "--train", "--save", str(tmp_path / "o")]
-    done = CliRunner().invoke(main, ["need", str(runs["softmax"]), *arguments])
-    assert done.exit_code == 0, done.output
-    names, columns, *rows = table_in(done.stdout)
-    assert names.split()[-1] == "trained"
-    assert len({len(line) for line in (names, columns, rows[0])}) == 1
-    assert [file.name for file in (tmp_path / "o").iterdir()] == ["rank-2.safetensors"]

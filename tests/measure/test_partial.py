@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -20,7 +18,7 @@ from scipy.optimize import linprog, minimize
 from scipy.special import rel_entr
 
 from softmax_bottleneck import compare, kld, rank
-from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
+from softmax_bottleneck.errors import BottleneckError, MatrixError, SourceError
 from softmax_bottleneck.measure import intervals
 from softmax_bottleneck.measure.divergences import Distributions
 from softmax_bottleneck.measure.intervals import interval_divergences
@@ -168,16 +166,21 @@ def test_the_ends_of_intervals_are_possible(name: str, models: Any, write_kld: W
 def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
     P, Q, tokens = models
     file = str(write_kld(P, tokens))
-    with pytest.raises(SourceError, match="has no upper bound with it as Q: give it as the first source"):
-        compare(Q, file, kind="logits")
+    nan = str(write_kld(np.where(np.arange(36)[:, None] == 1, np.nan, P), tokens, "nan.kld"))
+    refused: list[tuple[Any, Any, dict[str, Any], str]] = [
+        (Q, file, {}, "has no upper bound with it as Q: give it as the first source"),
+        (file, Q[:, :300], {}, r"has 300 tokens, and .* has 301: give a model with as many"),
+        (nan, Q, {}, r"row 1 of .* is not finite"),
+        (file, Q, {"temperature": 0.7}, "cannot be normalized again: leave out temperature"),
+        (file, Q, {"floor": True}, "cannot be normalized again: leave out floor"),
+    ]
+    for one, other, options, sentence in refused:
+        with pytest.raises(BottleneckError, match=sentence):
+            compare(one, other, kind="logits", **options)
     with pytest.raises(SourceError, match="holds a part of each distribution: give it as the reference of compare"):
         kld(file)
-    with pytest.raises(SourceError, match=r"has 300 tokens, and .* has 301: give a model with as many"):
-        compare(file, Q[:, :300], kind="logits")
     wider = np.concatenate([Q, np.full((36, 2), -50.0)], 1)
     assert "cut to the first 301 tokens" in " ".join(compare(file, wider, kind="logits").notes)
-    with pytest.raises(MatrixError, match=r"row 1 of .* is not finite"):
-        compare(str(write_kld(np.where(np.arange(36)[:, None] == 1, np.nan, P), tokens, "nan.kld")), Q, kind="logits")
 
 
 @pytest.mark.parametrize(
@@ -201,29 +204,19 @@ def test_a_damaged_file_is_named(damage: Any, message: str, models: Any, write_k
         compare(str(file), Q, kind="logits")
 
 
-@pytest.mark.parametrize(("scale", "q"), [(0.0, None), (1e-45, None), (1e30, None), (None, 7), (None, 65535)])
+@pytest.mark.parametrize(("scale", "q"), [(0.0, None), (1e30, None), (None, 65535)])
 def test_a_damaged_row_does_not_sum_to_1(scale: float | None, q: int | None, models: Any, write_kld: Write) -> None:
     P, Q, tokens = models
     file = write_kld(P, tokens)
     data, start = bytearray(file.read_bytes()), 20 + 4 * tokens.size + 2 * (8 + 2 * 302)
     if scale is not None:
         data[start : start + 4] = np.float32(scale).tobytes()
-    if q is not None:
+    else:
         data[start + 8 : start + 8 + 2 * 302] = np.full(302, q, "<u2").tobytes()
     file.write_bytes(data)
     for measure in (rank, lambda name: compare(name, Q, kind="logits")):
         with pytest.raises(MatrixError, match="the probabilities of row 2 sum to"):
             measure(str(file))
-
-
-@pytest.mark.parametrize(("name", "value"), [("temperature", 0.7), ("floor", True)])
-def test_a_part_of_a_distribution_is_not_normalized_again(
-    models: Any, write_kld: Write, name: str, value: float
-) -> None:
-    P, Q, tokens = models
-    options: dict[str, Any] = {name: value}
-    with pytest.raises(ConfigurationError, match=f"cannot be normalized again: leave out {name}"):
-        compare(str(write_kld(P, tokens)), Q, kind="logits", **options)
 
 
 def test_a_file_that_becomes_shorter(models: Any, write_kld: Write) -> None:
@@ -235,11 +228,6 @@ def test_a_file_that_becomes_shorter(models: Any, write_kld: Write) -> None:
         with pytest.raises(SourceError, match="became shorter while it was read"):
             rank(source)
         file.unlink(missing_ok=True)
-
-
-def test_uniform_rows(write_kld: Write) -> None:
-    report = rank(written(np.zeros((20, 31)), write_kld))
-    assert report.rank_centered.value == 0
 
 
 def of_rank(d: int, contexts: int, spread: float, *, vocab: int = 301) -> Matrix:
@@ -270,6 +258,7 @@ def test_a_rank_proved_from_a_block(contexts: int, spread: float, write_kld: Wri
 
 
 def test_a_block_that_is_too_small(write_kld: Write) -> None:
+    assert rank(written(np.zeros((20, 31)), write_kld)).rank_centered.value == 0
     report = rank(written(of_rank(20, 15, 1.0), write_kld))
     assert report.rank_centered.value == 15
     assert "≥ 15, proved from a block of 15 × 301; the block is too small to show" in report.verdict
@@ -285,9 +274,11 @@ def test_logits_that_were_rounded_before(write_kld: Write) -> None:
     assert report.rank_centered.value <= 20
     assert block["rank_if_exact"] > 100
     assert "that may hold noise" in report.verdict
+    assert f"rank ≥ {block['rank_if_exact']} if the logits were never rounded" in report.verdict
+    assert report.columns()["rank"] == f"≥ {report.rank.value}"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_what_replaced_a_log_probability_proves_no_rank(seed: int, tmp_path: Path) -> None:
     """Masks and floors, texts of two tokens, and roundings, before or after the likeliest are chosen."""
     rng = np.random.default_rng(seed)
@@ -319,18 +310,3 @@ def test_what_replaced_a_log_probability_proves_no_rank(seed: int, tmp_path: Pat
     assert report.rank.value <= d
     assert report.rank_centered.value <= d
     assert ("if no two tokens have one text" in str(report.rank)) == (not by_id)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_logits_in_16_bits_prove_no_rank_of_their_own(seed: int, tmp_path: Path) -> None:
-    rng = np.random.default_rng(seed)
-    logits = (rng.standard_normal((26, 19)) * np.arange(1, 20.0) ** -1.4) @ rng.standard_normal((19, 47))
-    P = normalized(logits.astype("f2").astype(float))
-    path = tmp_path / "set.parquet"
-    columns = {"token_ids": [[*range(47)]] * 26, "log_probs": P.tolist()}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    report = rank(str(path))
-    block = report.to_dict()["block"]
-    assert report.rank.value <= 19 < block["rank_if_exact"]
-    assert report.columns()["rank"] == f"≥ {report.rank.value}"
-    assert f"rank ≥ {block['rank_if_exact']} if the logits were never rounded" in report.verdict
