@@ -49,13 +49,10 @@ def _prepare() -> None:
 RUN = "demo/runs/mos"
 KEPT = [
     ["rank", "m.npy", "--json", "demo/../m.npy"],
-    ["rank", "m.npy", "--json", "same.npy"],
     ["rank", "m.npy", "--json", "link.npy"],
     ["rank", "m.safetensors:a", "--kind", "matrix", "--json", "m.safetensors"],
     ["rank", RUN, "--json", "blob"],  # a file of the run by another name, as in the hub's cache
-    ["rank", RUN, "--json", f"{RUN}/trainer_state/new.json"],
     ["rank", RUN, "--data", "corpus", "--json", "corpus/test.txt"],
-    ["rank", "h.npy", "--head", "w.npy", "--json", "w.npy"],
     ["kld", "h.npy", "--head", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
     ["need", "demo/runs/softmax", "--data", "t.jsonl:body", "--json", "t.jsonl"],
     ["compare", "m.npy", "x=file://same.npy", "--json", "link.npy"],
