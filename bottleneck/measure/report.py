@@ -16,7 +16,7 @@ from ..results.quantity import DETAIL, FRAME, NOWHERE, TABLE, Quantity, Shown
 from ..spectrum import Limits, Precision, RankEstimate, Spectrum, effective_rank, entropy_rank, stable_rank
 from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
 from ..spectrum.rules import NOISE_FACTOR
-from .verdict import Verdict, verdict
+from .verdict import HIDDEN_SIZE, Verdict, verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -289,6 +289,7 @@ def report_of(
         embedding_size=report.embedding_size,
         kind=report.source.get("kind"),
         distinct=report.eps.distinct,
-        assumed=report.eps.assumed,
+        assumed=report.eps.dtype if report.eps.assumed else None,
     )
-    return replace(report, verdict=said.sentence, next=said.next)
+    is_done = said.next is HIDDEN_SIZE and any(each.label == "hidden size" for each in report.more)
+    return replace(report, verdict=said.sentence, next="" if is_done else said.next)

@@ -11,8 +11,8 @@ from ..spectrum import RankEstimate
 BEYOND = Sentence("a larger d or another output layer; first ", Function("need"))
 DRAW = Sentence(Function("spectrum", "plot()"), " draws the singular values about the tolerance")
 PRECISION = Sentence(Parameter("eps"), " says how precise the numbers are")
-UNROUNDED = Sentence(Parameter("eps"), " settles it, if the numbers were never rounded")
-AGAIN = Sentence("log_softmax of logits in float32 or float64 settles it; or ", UNROUNDED)
+AGAIN = "measure log_softmax of logits in float32 or float64"
+HIDDEN_SIZE = Sentence(Parameter("estimate_hidden_size"), " finds d, if a softmax made the rows")
 MISSING = (
     "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
 )
@@ -35,7 +35,7 @@ def verdict(
     embedding_size: int | None,
     kind: str | None,
     distinct: tuple[int, int] | None = None,
-    assumed: bool = True,
+    assumed: str | None = None,
 ) -> Verdict:
     """Return whether an output layer is at its bound, from a determinate rank where there is one.
 
@@ -47,7 +47,7 @@ def verdict(
         embedding_size: d, if it is known.
         kind: kind of the source.
         distinct: number of different rows and columns, if some are repeated.
-        assumed: whether the precision of the numbers was inferred from them.
+        assumed: type of the numbers, if it was inferred from them.
     """
     (T, full), d = shape, embedding_size
     rank, limit, name = raw, bound["raw"], "rank"
@@ -89,7 +89,7 @@ def _formula(bound: int, d: int | None) -> str:
     return "" if d is None or not 0 <= bound - d <= 2 else " = d" + (f" + {bound - d}" if bound > d else "")
 
 
-def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: bool, of_a_model: bool) -> Verdict:
+def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: str | None, of_a_model: bool) -> Verdict:
     """Return the verdict of an indeterminate rank: why, and what would settle it."""
     allowed = f", and the output layer allows {most}" if most else ""
     if rank.at_least:
@@ -102,7 +102,9 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: b
             beyond = f"beyond a softmax with d = {d:,}, which has at most rank {d + 2:,}"
             return Verdict(f"{beyond}: {name} {rank}, depending on the tolerance", "")
     else:
-        doubt, settles = rank.doubt, AGAIN if of_a_model else UNROUNDED
+        doubt, again = rank.doubt, AGAIN if of_a_model else ""
+        unrounded = (Parameter("eps", assumed), " settles it, if the numbers were never rounded to another type")
+        settles = Sentence(*(unrounded if assumed else ()), "; otherwise " if assumed and again else "", again)
     return Verdict(Sentence(f"open: the {name} is {rank}{allowed}; ", doubt), settles)
 
 
@@ -128,7 +130,7 @@ def _without_bound(
     if value < min(shape):
         return Verdict(
             f"below full rank: {of}; no bound of the output layer is known",
-            Sentence(Parameter("estimate_hidden_size"), " finds d, if a softmax made the rows"),
+            HIDDEN_SIZE,
         )
     if T < M:
         return Verdict(f"too few contexts: full rank, {of}, for so few", f"measure more than {M:,} contexts")

@@ -34,6 +34,7 @@ def test_the_largest_gap(d: int, dtype: str, kind: str) -> None:
     assert found["margin"] > 10
     assert found["around"][str(d)] == found["gap"]
     assert f"{d:,} (σ_{d} / σ_{d + 1}" in report.details()
+    assert not report.next  # it does not advise what was done
 
 
 def smooth() -> NDArray[np.float32]:

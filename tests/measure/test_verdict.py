@@ -58,11 +58,13 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
      "beyond a softmax with d = 280, which has at most rank 282: rank 283 of 10,000", ""),
     (estimate(282), {"bound": FREE, "embedding_size": None},
      "below full rank: 282 of 10,000; no bound of the output layer is known", "hidden"),
-    (estimate(270, 260, 282), {"assumed": False}, "open: the rank is between 260 and 282", "plot() draws"),
+    (estimate(270, 260, 282), {"assumed": None}, "open: the rank is between 260 and 282", "plot() draws"),
     (replace(OPEN, doubt="the numbers were rounded"), {"bound": FREE},
      "open: the rank is between 9,713 and 9,999; the numbers were rounded", "float32 or float64"),
     (replace(OPEN, doubt="the numbers were rounded"), MATRIX,
-     "open: the rank is between 9,713 and 9,999; the numbers were rounded", "eps settles it, if"),
+     "open: the rank is between 9,713 and 9,999; the numbers were rounded", "eps='float32' settles it, if"),
+    (replace(OPEN, doubt="the numbers were rounded"), MATRIX | {"assumed": None},
+     "open: the rank is between 9,713 and 9,999; the numbers were rounded", ""),
     (estimate(800, 700, 9_999, **SKETCH), {"bound": FREE},
      "open: the rank is at least 700; a sketch gives only this lower bound", WIDER),
     (estimate(282, 282, 10_000, **SKETCH), {}, f"{AT} rank 282 = d + 2", ANOTHER),
@@ -77,7 +79,8 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("found", "more", "sentence", "following"), CASES)
 def test_every_case(found: RankEstimate, more: dict[str, Any], sentence: str, following: str) -> None:
-    known = {"shape": (82_430, 10_000), "bound": BOUND, "embedding_size": 280, "centered": OPEN, "kind": "run"} | more
+    known = {"shape": (82_430, 10_000), "bound": BOUND, "embedding_size": 280, "centered": OPEN, "kind": "run"}
+    known |= {"assumed": "float32", **more}
     known["bound"] = dict(zip(("raw", "centered"), known["bound"], strict=True))
     said = verdict(found, known.pop("centered"), **known)
     assert said.sentence.startswith(sentence)
