@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, final
 import numpy as np
 
 from ..core.printable import printable
-from ..results.base import UNSAVED, Result, Results, cells, short_names
+from ..results.base import UNSAVED, WIDTH, Result, Results, short_names
 from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
-from ..results.tables import terminal
 from ..spectrum import RankEstimate
 from .divergences import DRAFTS, Estimate
 from .report import Description
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-WIDTH = 80
-"""Largest number of columns of a line about a context."""
 MOST_DIGITS = 6
 """Largest number of decimals; smaller numbers have an exponent."""
 EXACT_DIGITS = 12
@@ -306,22 +302,6 @@ class Comparisons(Results[Comparison]):
             smallest = min(passed, key=lambda each: each.sources[1]["bytes"])
             return f"{smallest.name} is the smallest of {len(passed)} models that pass; {text}"
         return f"{', '.join(each.name for each in passed)} {'passes' if len(passed) == 1 else 'pass'}; {text}"
-
-    @property
-    def footnotes(self) -> tuple[str, ...]:
-        """The notes of all comparisons, each once, with the models that it is about unless it is about all."""
-        of_note: dict[str, list[str]] = {}
-        for each in self:
-            for note in each.notes:
-                of_note.setdefault(note, []).append(each.name)
-        return tuple(
-            note if len(names) == len(self) else f"{', '.join(names)}: {note}" for note, names in of_note.items()
-        )
-
-    def __repr__(self) -> str:
-        """Return the verdict, the table and the notes, in lines of at most 80 columns."""
-        lines = [textwrap.fill(text, WIDTH) for text in (self.verdict, *self.footnotes)]
-        return "\n\n".join([lines[0], terminal(*cells(self.ordered()), width=WIDTH), *lines[1:]])
 
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the distribution of the contexts' KL(P‖Q) on a logarithmic scale, and KL against the entropy of P.

@@ -17,7 +17,7 @@ from ..hugging_face.final_norm import Ellipse
 from ..language_models.layer import OutputWeights
 from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
-from ..sources import PartialSource, Source, TopK, labelled
+from ..sources import PartialSource, Source, TopK, is_several, labelled
 from ..sources.measurement import MeasurementOptions, prepared
 from ..sources.output_weights import output_weights
 from ..spectrum import EPS
@@ -83,6 +83,11 @@ class Identification(Result, kind="identification"):
     """|mean of (h − β)/γ| behind a LayerNorm."""
     why: str
     """One sentence about the verdict."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentence about the verdict, for a table of several models."""
+        return (self.why,)
 
     def quantities(self) -> Iterator[Quantity]:
         """Yield the verdict and its evidence."""
@@ -152,6 +157,8 @@ def identify(
     Raises:
         SourceError: for rows or models that cannot be read, or an output layer that is not log-linear.
     """
+    if is_several(rows):
+        raise ConfigurationError("identify takes the rows first, one source, and then one model or several")
     (source,) = prepared([rows], options)
     several = isinstance(models, list | tuple | dict)
     named = labelled(models if several else [models])
@@ -172,9 +179,11 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     unrelated = float(np.sqrt(max(0.0, 1 - d / max(M - 1, 1))))
     about: dict[str, Any] = {"source": layer.source, "rows_from": dict(rows.description), "unrelated": unrelated}
     nothing: dict[str, Any] = {"contexts": 0, "span": None, "ellipse": None, "on_ellipse": None, "mean": None}
+    vocabularies = f"the vocabularies differ: the rows have {M:,} tokens, and W has {len(layer.weight):,}"
+    if d == M:
+        raise SourceError(f"{name} has as many columns as the rows have tokens, {M:,}: give the rows before the model")
     if len(layer.weight) < M:
-        why = f"the rows have {M:,} tokens, and W has {len(layer.weight):,}"
-        return Identification(**about, **nothing, verdict=NOT, why=why)
+        return Identification(**about, **nothing, verdict=NOT, why=vocabularies)
     norm = layer.ellipse()
     scale = getattr(head, "scale", 1.0) if norm is None else norm.scale
     W = scale * layer.weight[:M].double().cpu().numpy()
@@ -184,6 +193,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     entries = Entries.of(rows, np.where(np.isfinite(bias), bias, 0.0), d)
     if entries is None:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs, and different numbers"
+        why += f"; {vocabularies}" if len(layer.weight) > M else ""
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
     span = Span(W, EPS["float32"])
     found = _explain(entries, span, d)
@@ -191,6 +201,8 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     squares, means = _on_ellipse(found.fit, span, None if found.edit or found.doubt else norm, state_eps)
     measured = [_worst(*each) for each in ((found.fit.outside, found.fit.limit), squares, means)]
     verdict, why = _verdict(found, *measured[1:], hidden=_may_hide_a_rounding(rows, d, entries))
+    if verdict in (NOT, UNKNOWN) and len(layer.weight) > M:
+        why += f"; {vocabularies}"
     known = squares[0][np.isfinite(squares[0])]
     on_ellipse = (1 + float(known.mean()), float(known.std())) if known.size else None
     return Identification(**about, verdict=verdict, contexts=len(entries.rows), span=measured[0], ellipse=measured[1],

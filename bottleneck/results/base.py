@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from ..core.json_file import check_schema
 from ..core.version import __version__
 from ..errors import ConfigurationError, OutputError, Parameter, Sentence
 from .quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity, cell, plain, put
-from .tables import TableText, csv_text, html_table, latex, markdown
+from .tables import TableText, csv_text, html_table, latex, markdown, terminal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +38,8 @@ UNSAVED: Mapping[str, Any] = {"key": ""}
 ``"key"`` is the field's name in JSON."""
 ALL_NUMBERS = ("all numbers", Sentence(Parameter(".details()", flag="details")))
 """Last line of an answer that leaves quantities out."""
+WIDTH = 80
+"""Largest number of columns of a line in the ``repr`` of several results."""
 FIRST = 3
 """Lines of an answer in the ``repr`` of a result."""
 KINDS: dict[str, type[Result]] = {}
@@ -212,13 +215,19 @@ class Results(Sequence[R]):
 
     @property
     def verdict(self) -> str:
-        """What the results say together, or an empty string."""
-        return ""
+        """What the results say together, or the verdict of a single one; an empty string where there is none."""
+        return str(getattr(self[0], "verdict", "")) if len(self) == 1 else ""
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """What stands below the table."""
-        return ()
+        """The notes of all results, each once, with the names that it is about unless it is about all."""
+        of_note: dict[str, list[str]] = {}
+        for each in self:
+            for note in getattr(each, "notes", ()):
+                of_note.setdefault(note, []).append(each.name)
+        return tuple(
+            note if len(names) == len(self) else f"{', '.join(names)}: {note}" for note, names in of_note.items()
+        )
 
     def ordered(self) -> Self:
         """Return the results in the order of a table for people."""
@@ -254,9 +263,16 @@ class Results(Sequence[R]):
         """Write all results as JSON, for `load`; the path ends in .json."""
         _write(path, self)
 
+    def details(self) -> str:
+        """Return every quantity of each result as aligned lines, below its name."""
+        return "\n\n".join(f"{each.name}\n{each.details()}" for each in self)
+
     def __repr__(self) -> str:
-        """Return the table."""
-        return str(self.table())
+        """Return the verdict, the table and the notes, in lines of at most 80 columns; a single result as its lines."""
+        if len(self) == 1:
+            return str(self[0])
+        verdict, *notes = (textwrap.fill(text, WIDTH) for text in (self.verdict, *self.footnotes))
+        return "\n\n".join(filter(None, [verdict, terminal(*cells(self.ordered()), width=WIDTH), *notes]))
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -16,7 +16,7 @@ from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, LlamaConfig
 
 from softmax_bottleneck import heads, identify
-from softmax_bottleneck.errors import SourceError
+from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face.final_norm import final_ellipse
 from softmax_bottleneck.hugging_face.model import loaded_model
 from softmax_bottleneck.measure.identification import EDITED, LAYER, NOT, SAME, STATES, UNKNOWN, Identification
@@ -232,8 +232,15 @@ def test_an_output_layer_without_a_norm(tmp_path: Path) -> None:
     save_file({"hidden_states": torch.from_numpy(H)}, tmp_path / "states.safetensors")
     of_states = identify(str(tmp_path / "states.safetensors"), layers, head=f"{tmp_path}/head.safetensors:W")
     assert [each.verdict for each in of_states] == [each.verdict for each in found]
-    assert found["narrow"].why == "the rows have 50 tokens, and W has 40"
+    assert found["narrow"].why == "the vocabularies differ: the rows have 50 tokens, and W has 40"
+    assert found["narrow"].why in str(found)
+    assert "unrelated W" in found.details()
+    assert found[:1].verdict == LAYER
     assert found.to_dict()["results"][0]["span"]["value"] < 1e-14
     assert "verdict  same output layer" in str(found[0])
     with pytest.raises(SourceError, match="is not a log-linear output layer"):
         identify(H @ W.T, heads.MoS(hidden_size=4, vocab_size=50, components=2), kind="logits")
+    with pytest.raises(SourceError, match="give the rows before the model"):
+        identify(H @ W.T, H @ W.T, kind="logits")
+    with pytest.raises(ConfigurationError, match="takes the rows first, one source"):
+        identify({"one": W, "other": W}, H @ W.T)
