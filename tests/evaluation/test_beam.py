@@ -63,6 +63,9 @@ def test_a_wide_beam_finds_the_likeliest_of_all_responses(head: str) -> None:
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_narrow_beam_is_what_the_definition_says(size: int) -> None:
     """Against the search written down with lists, one text at a time."""
+    for wrong in ({"size": 0, "kept": 0}, {"size": 3, "kept": 4}, {"longest": 0}):
+        with pytest.raises(ConfigurationError, match="a response needs at least 1 token"):
+            Beam(**wrong)
     model = _model()
     found = beam_search(model, Batch(FIRST, FIRST, CONTEXTS), end=END, settings=Beam(size=size, longest=6, kept=size))
     for text, responses in enumerate(found):
@@ -80,16 +83,3 @@ def test_a_narrow_beam_is_what_the_definition_says(size: int) -> None:
             beams = sorted(longer, reverse=True)[:size]
         assert [each.log_prob for each in responses] == pytest.approx([score for score, _ in beams], rel=1e-9)
         assert [each.ids for each in responses] == [tuple(i for i in ids if i != END) for _, ids in beams]
-
-
-def test_a_stream_model_can_be_searched_too() -> None:
-    model = LanguageModel(ModelConfig(tie_embeddings=False), vocab_size=VOCAB).eval()
-    found = beam_search(model, Batch(FIRST, FIRST), end=END, settings=Beam(longest=4))
-    assert [len(responses) for responses in found] == [5, 5]
-    assert all(len(each.ids) <= 4 for responses in found for each in responses)
-
-
-@pytest.mark.parametrize("settings", [{"size": 0, "kept": 0}, {"size": 3, "kept": 4}, {"longest": 0}])
-def test_settings_out_of_range(settings: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match="a response needs at least 1 token"):
-        Beam(**settings)

@@ -100,10 +100,18 @@ def test_the_rule_by_hand(backbone: dict[str, Any], scaling: Any, build: Build, 
     assert found.tokens == len(text) - 1
 
 
-def test_weights_come_back_after_a_fault(build: Build, text: Ids) -> None:
+def test_what_is_refused_and_weights_come_back_after_a_fault(build: Build, text: Ids) -> None:
     model = build()
     kept = gradient_statistics(model, text, batch_size=7)
     before = _weights(model)
+    for wrong in ({"learning_rate": 0.0}, {"epsilon": 0.0}, {"decay": -0.1}, {"decay": math.inf}, {"bptt": 0}):
+        with pytest.raises(ConfigurationError, match="dynamic evaluation needs"):
+            Dynamic(**wrong)
+    assert gradient_statistics(model, text[:21], batch_size=100)  # a text shorter than the batch has fewer columns
+    with pytest.raises(TrainingError, match="the training text has 1 tokens"):
+        gradient_statistics(model, text[:1])
+    with pytest.raises(TrainingError, match="a text of 1 tokens cannot be scored"):
+        dynamic_evaluate(model, text[:1], kept)
     for rate in (1e6, 1e308):
         with pytest.raises(TrainingError, match=r"diverged by token \d+: lower learning_rate \(now 1e\+.* epsilon"):
             dynamic_evaluate(model, text, kept, Dynamic(learning_rate=rate, epsilon=1e-8))
@@ -150,15 +158,6 @@ def test_the_statistics_are_those_of_the_weights_in_memory(runs: dict[str, Path]
     assert perplexity(edited, how="dynamic").perplexity == changed
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"learning_rate": 0.0}, {"epsilon": 0.0}, {"decay": -0.1}, {"decay": math.inf}, {"bptt": 0}],
-)
-def test_settings_out_of_range(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="dynamic evaluation needs"):
-        Dynamic(**wrong)
-
-
 def test_it_is_made_in_full_precision(build: Build, text: Ids) -> None:
     model = build(LSTM).float()
     statistics = gradient_statistics(model, text, batch_size=7)
@@ -167,12 +166,3 @@ def test_it_is_made_in_full_precision(build: Build, text: Ids) -> None:
         again = gradient_statistics(model, text, batch_size=7)
         assert dynamic_evaluate(model, text, statistics) == expected
     assert all(torch.equal(again[name], squares) for name, squares in statistics.items())
-
-
-def test_short_texts(build: Build, text: Ids) -> None:
-    """A training text shorter than the batch has fewer columns."""
-    statistics = gradient_statistics(build(), text[:21], batch_size=100)
-    with pytest.raises(TrainingError, match="the training text has 1 tokens"):
-        gradient_statistics(build(), text[:1])
-    with pytest.raises(TrainingError, match="a text of 1 tokens cannot be scored"):
-        dynamic_evaluate(build(), text[:1], statistics)

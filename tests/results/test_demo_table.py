@@ -40,34 +40,21 @@ def _cells(reports: list[dict[str, Any]]) -> list[list[str]]:
     return [header, *rows]
 
 
-def test_one_seed_shows_the_interval_of_a_rank_that_is_not_determinate() -> None:
-    head, softmax = _cells([_report("softmax", 99.999, 10)])
-    assert head[:3] == ["model", "parameters", "test perplexity"]
-    assert softmax == ["softmax", "12,345", "100.00", "8", "10 (9)", "10", "900 to 2,000 (1,234)", "4.500", "10"]
+def test_a_row_is_a_model_with_mean_deviation_and_range_of_its_seeds() -> None:
+    """One seed shows the interval of a rank that is not determinate; adaptive scores are of the seeds that have them.
 
-
-def test_seeds_of_a_model_share_a_row_with_mean_deviation_and_range() -> None:
-    reports = [_report("mos", value, rank, seed=k) for k, (value, rank) in enumerate([(90, 70), (92, 1_070), (97, 80)])]
-    _, mos = _cells(reports)
-    ranks = ["70 to 1,070", "900 to 2,000 (1,234)"]
-    # (90 + 92 + 97) / 3 = 93, and √((9 + 1 + 16) / 2) = √13.
-    assert mos == ["mos", "12,345", "93.00 ± 3.61", "8", "none", *ranks, "4.500 ± 0.000", "10"]
-
-
-def test_adaptive_scores_are_of_the_seeds_that_have_them() -> None:
-    adaptive = {"adaptive": {"dynamic": 80.25, "cache": 85.125}}
-    reports = [_report("softmax", 90.0, 10, **adaptive), _report("softmax", 92.0, 10, seed=1), _report("mos", 9.0, 1)]
-    head, softmax, mos = _cells(reports)
-    assert (
-        dict(zip(head, softmax, strict=True)).items()
-        >= {
-            "test perplexity": "91.00 ± 1.41",
-            "dynamic": "80.25",
-            "with cache": "85.12",
-        }.items()
-    )
-    assert mos[head.index("dynamic")] == mos[head.index("with cache")] == "–"
-    assert "dynamic" not in _cells(reports[1:])[0]
+    (90 + 92 + 97) / 3 = 93, and √((9 + 1 + 16) / 2) = √13.
+    """
+    softmax = _report("softmax", 99.999, 10, adaptive={"dynamic": 80.25, "cache": 85.125})
+    mos = [_report("mos", value, rank, seed=k) for k, (value, rank) in enumerate([(90, 70), (92, 1_070), (97, 80)])]
+    rank = "900 to 2,000 (1,234)"
+    assert _cells([softmax, *mos]) == [
+        ["model", "parameters", "test perplexity", "dynamic", "with cache", "d", "bound (row-centred)", "rank",
+         "row-centred rank", "pairwise KL", "seconds"],
+        ["softmax", "12,345", "100.00", "80.25", "85.12", "8", "10 (9)", "10", rank, "4.500", "10"],
+        ["mos", "12,345", "93.00 ± 3.61", "–", "–", "8", "none", "70 to 1,070", rank, "4.500 ± 0.000", "10"],
+    ]  # fmt: skip
+    assert "dynamic" not in _cells(mos)[0]
 
 
 def test_a_folder_is_read_in_the_order_of_registry_name_and_seed(tmp_path: Path) -> None:

@@ -75,21 +75,6 @@ def test_two_processes_draw_the_same_bytes(tmp_path: Path) -> None:
     assert all(data.startswith(SIGNATURES[name.partition(".")[2]]) for name, data in written[0].items())
 
 
-def test_a_failure_leaves_the_old_figure(ax: Axes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "f.png").write_bytes(b"old")
-    figure = figure_of(ax)
-
-    def fails(target: Path, **_: object) -> None:
-        Path(target).write_bytes(b"half")
-        raise RuntimeError
-
-    monkeypatch.setattr(figure, "savefig", fails)
-    with pytest.raises(RuntimeError):
-        save_figure(figure, tmp_path / "f.png")
-    assert [file.name for file in tmp_path.iterdir()] == ["f.png"]
-    assert (tmp_path / "f.png").read_bytes() == b"old"
-
-
 @pytest.mark.parametrize(("least_width", "first_row"), [(2.0, 3), (2.4, 2), (4.0, 1)])
 def test_a_row_has_as_many_panels_as_fit(least_width: float, first_row: int) -> None:
     with mpl.rc_context({"figure.figsize": (7.0, 4.0), "figure.constrained_layout.use": True}):
@@ -100,8 +85,10 @@ def test_a_row_has_as_many_panels_as_fit(least_width: float, first_row: int) -> 
 
 def test_every_registered_head_has_a_look_of_its_own() -> None:
     assert HEADS.keys() == heads.REGISTRY.keys()
-    assert len({look.color for look in HEADS.values()}) == len(HEADS)
-    assert len({look.marker for look in HEADS.values()}) == len(HEADS)
+    assert len({look.color for look in HEADS.values()}) == len({look.marker for look in HEADS.values()}) == len(HEADS)
+    softmax, moc = HEADS["softmax"], HEADS["moc"]  # both are seen where they coincide
+    assert (softmax.layer < moc.layer, softmax.width > moc.width) == (True, True)
+    assert softmax.dashes[1] == 0 < moc.dashes[1]
 
 
 def test_colours_are_seen_on_white() -> None:
@@ -110,13 +97,6 @@ def test_colours_are_seen_on_white() -> None:
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(look.color)]
         luminance = sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
         assert 1.05 / (luminance + 0.05) > (3 if name in ("softmax", "mos", "sigsoftmax", "lms-plif") else 2), name
-
-
-def test_softmax_and_moc_are_both_seen_where_they_coincide() -> None:
-    softmax, moc = HEADS["softmax"], HEADS["moc"]
-    assert softmax.layer < moc.layer
-    assert softmax.width > moc.width
-    assert softmax.dashes[1] == 0 < moc.dashes[1]
 
 
 @pytest.mark.parametrize(

@@ -23,21 +23,16 @@ from softmax_bottleneck.results.quantity import ANSWER, DETAIL, TABLE, Quantity
 from softmax_bottleneck.results.tables import TableText, escape_latex, escape_markdown, is_number, terminal
 
 
-def test_numbers_stand_right_and_words_left() -> None:
+def test_markdown_and_booktabs() -> None:
+    """Numbers stand right and words left; long text is not aligned."""
     rows = [["mos", "9", "x"], ["c", "1,000 ± 2", "yy"]]
-    header, rule, first, second = markdown(["model", "rank", "why"], rows).split("\n")
-    assert header == "| model |      rank | why |"
-    assert rule == "| ----- | --------: | --- |"
-    assert first == "| mos   |         9 | x   |"
-    assert second == "| c     | 1,000 ± 2 | yy  |"
-
-
-def test_long_text_is_not_aligned() -> None:
-    lines = markdown(["a", "b"], [["x", "y " * 200], ["z", "short"]]).split("\n")
-    assert len(lines[-1]) < 30
-
-
-def test_booktabs() -> None:
+    assert markdown(["model", "rank", "why"], rows).split("\n") == [
+        "| model |      rank | why |",
+        "| ----- | --------: | --- |",
+        "| mos   |         9 | x   |",
+        "| c     | 1,000 ± 2 | yy  |",
+    ]
+    assert len(markdown(["a", "b"], [["x", "y " * 200], ["z", "short"]]).split("\n")[-1]) < 30
     text = latex(["model", "rank"], [["a_b", "7"]], caption="100 % & more", label="tab:x")
     assert [line.strip() for line in text.splitlines()] == [
         r"\begin{table}", r"\centering", r"\caption{100 \% \& more}", r"\label{tab:x}", r"\begin{tabular}{@{}lr@{}}",
@@ -110,6 +105,7 @@ def test_every_view_is_made_of_the_quantities() -> None:
     assert long.rows() == [("metres", "1234"), ("again", "1234.5 m"), ALL_NUMBERS]
     assert long.rows(details=True) == [("metres", "1234"), ("roundoff", "0.5"), ("again", "1234.5 m")]
     assert str(long).splitlines()[0] == "     metres  1234"
+    assert repr(Length(12345.678).named("a & b")) == "Length('a & b': metres 1.235e+04; again 12345.678 m)"
     assert long.to_dict() == {
         "kind": "length", "metres": 1234.5, "sure": True, "source": {"path": "runs/a"}, "history": [1, 2],
         "inches": [1.0, 1.0], "note": None, "between": {"low": 0.5, "value": 1.0, "high": 2.0}, "eps": {"value": 0.5},
@@ -130,10 +126,6 @@ def test_a_result_is_read_back() -> None:
             Length.from_dict(wrong)
     with pytest.raises(ValueError, match="missing 1 required positional argument: 'metres'"):
         Length.from_dict({})
-
-
-def test_one_line() -> None:
-    assert repr(Length(12345.678).named("a & b")) == "Length('a & b': metres 1.235e+04; again 12345.678 m)"
 
 
 def test_a_frame_has_a_row_for_each_result_and_its_name_as_index() -> None:
@@ -157,6 +149,8 @@ def test_tables_for_people_escape_names_and_leave_out_empty_columns() -> None:
     tex = table(results, format="latex")
     assert r"50 \% \textbar{} \_x\_ & 2 & no & 0.5 to 2.0 \\" in tex
     assert r"\caption" not in tex
+    with pytest.raises(BottleneckError, match="unknown format 'html'; a table is one of markdown, latex, csv"):
+        table(results, format="html")
     assert r"\caption{Lengths}" in results[0].to_latex(caption="Lengths")
 
 
@@ -166,8 +160,3 @@ def test_csv_keeps_every_digit_and_every_name(name: str, metres: float) -> None:
     first, second = csv.DictReader(io.StringIO(text, newline=""))
     assert (first["name"], float(first["metres"])) == (name, metres)
     assert second["name"] == "runs/a"
-
-
-def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(BottleneckError, match="unknown format 'html'; a table is one of markdown, latex, csv"):
-        table([Length(1.0)], format="html")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from softmax_bottleneck.core.options import OPENING, RANK
 from softmax_bottleneck.core.parallel import Processes
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
 from softmax_bottleneck.spectrum import (
@@ -31,6 +29,8 @@ from softmax_bottleneck.spectrum import (
 from softmax_bottleneck.spectrum.blocks import checked
 
 FLOAT32 = 2.0**-23
+HUGE = {"max_memory": 1 << 50}
+NO_INDEX = "numbers; LAPACK has no index for them .*:"
 
 
 def _chosen(method: str, *, eps: float, shape: tuple[int, int], factor_columns: int = 0, **settings: Any) -> Choice:
@@ -41,18 +41,16 @@ def _chosen(method: str, *, eps: float, shape: tuple[int, int], factor_columns: 
 @pytest.mark.parametrize(
     ("method", "shape", "eps", "expected"),
     [
-        ("dense", (100_000, 1_000), FLOAT32, Dense),
         ("gram", (10, 5), 2.0**-52, Gram),
+        ("gram", (5, 10), FLOAT32, WideGram),
+        ("tsqr", (10, 5), FLOAT32, TSQR),
         ("auto", (82_429, 10_000), FLOAT32, Gram),
-        ("auto", (82_429, 10_000), 2.0**-7, Gram),
         ("auto", (82_429, 10_000), 1e-8, Gram),
-        ("auto", (20_000, 1_000), 2.0**-52, TSQR),
         ("auto", (20_000, 1_000), 1e-9, TSQR),
+        ("auto", (20_000, 1_000), 2.0**-52, TSQR),
+        ("auto", (2_000, 1_000), 2.0**-52, Dense),
         ("auto", (1_000, 20_000), FLOAT32, WideGram),
         ("auto", (1_000, 20_000), 2.0**-52, Dense),
-        ("gram", (5, 10), FLOAT32, WideGram),
-        ("auto", (2_000, 1_000), 2.0**-52, Dense),
-        ("tsqr", (10, 5), FLOAT32, TSQR),
         ("auto", (4_096, 4_096), FLOAT32, Dense),
         ("auto", (4_097, 4_096), FLOAT32, Gram),
     ],
@@ -63,47 +61,38 @@ def test_choose(method: str, shape: tuple[int, int], eps: float, expected: type)
     assert (choice.why == "asked for") == (method != "auto")
 
 
-def test_choose_refuses_what_does_not_fit() -> None:
-    sentence = r"dense would need 3\.0 GiB; 2\.0 GiB are allowed \(for a 10,000 × 10,000 matrix\): raise max_memory"
-    with pytest.raises(MatrixError, match=sentence):
-        _chosen("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=2 << 30)
-    assert _chosen("dense", shape=(10_000, 10_000), eps=FLOAT32, max_memory=3 << 30).name == "dense"
-    # Rows cost gram nothing.
-    assert _chosen("gram", shape=(10**9, 10_000), eps=FLOAT32, max_memory=3 << 30).name == "gram"
-    with pytest.raises(MatrixError, match=r"tsqr would need 3\.0 GiB"):
-        _chosen("tsqr", shape=(10**9, 10_000), eps=FLOAT32, max_memory=2 << 30)
-    # Where no exact method fits, a sketch does; where that does not either, it is what needs least.
-    assert _chosen("auto", shape=(10**6, 200_000), eps=FLOAT32).name == "sketch"
-    with pytest.raises(MatrixError, match=r"sketch would need .* or use a smaller width"):
-        _chosen("auto", shape=(10**6, 40_000), eps=FLOAT32, max_memory=1 << 30)
-    # A matrix that is small enough for LAPACK on the whole, but not for this memory.
-    limited = _chosen("auto", shape=(400, 2649), eps=FLOAT32, max_memory=20 << 20)
-    assert (limited.name, limited.why) == ("gram", "dense would need 32.3 MiB; 20.0 MiB are allowed")
-    assert _chosen("auto", shape=(2649, 400), eps=2.0**-52, max_memory=20 << 20).name == "tsqr"
-
-    # Fewer contexts are advised where they help: gram's sum has M columns however many there are.
-    for shape, advice in (((30_000, 40_000), "measure fewer contexts, or use"), ((10**6, 40_000), "or use")):
-        with pytest.raises(MatrixError, match=f"raise max_memory, {advice} method='sketch'"):
-            _chosen("gram", shape=shape, eps=FLOAT32, max_memory=1 << 30)
-
-
 @pytest.mark.parametrize(
-    ("method", "shape", "more", "remedy"),
+    ("method", "shape", "eps", "more", "expected"),
     [
-        ("gram", (10**6, 46_341), {}, "use method='sketch'"),
-        ("tsqr", (10**6, 46_341), {}, "use method='sketch'"),
-        ("dense", (10**6, 2_148), {}, "use method='sketch'"),
-        ("sketch", (10**6, 1 << 18), {"width": 1 << 13}, "use a smaller width"),
+        ("dense", (10_000, 10_000), FLOAT32, {"max_memory": 3 << 30}, "dense"),
+        ("dense", (10_000, 10_000), FLOAT32, {"max_memory": 2 << 30},
+         r"dense would need 3\.0 GiB; 2\.0 GiB are allowed \(for a 10,000 × 10,000 matrix\): raise max_memory"),
+        ("gram", (10**9, 10_000), FLOAT32, {"max_memory": 3 << 30}, "gram"),  # rows cost it nothing
+        ("tsqr", (10**9, 10_000), FLOAT32, {"max_memory": 2 << 30}, r"tsqr would need 3\.0 GiB"),
+        ("auto", (10**6, 200_000), FLOAT32, {}, "sketch"),  # where no exact method fits
+        ("auto", (10**6, 40_000), FLOAT32, {"max_memory": 1 << 30}, "sketch would need .* or use a smaller width"),
+        ("auto", (400, 2649), FLOAT32, {"max_memory": 20 << 20}, "gram"),  # small enough for LAPACK, but not here
+        ("auto", (2649, 400), 2.0**-52, {"max_memory": 20 << 20}, "tsqr"),
+        # Fewer contexts are advised where they help: gram's sum has M columns however many there are.
+        ("gram", (30_000, 40_000), FLOAT32, {"max_memory": 1 << 30},
+         "raise max_memory, measure fewer contexts, or use method='sketch'"),
+        ("gram", (10**6, 40_000), FLOAT32, {"max_memory": 1 << 30}, "raise max_memory, or use method='sketch'"),
+        ("gram", (10**6, 46_341), FLOAT32, HUGE, f"{NO_INDEX} use method='sketch'"),
+        ("tsqr", (10**6, 46_341), FLOAT32, HUGE, f"{NO_INDEX} use method='sketch'"),
+        ("dense", (10**6, 2_148), FLOAT32, HUGE, f"{NO_INDEX} use method='sketch'"),
+        ("sketch", (10**6, 1 << 18), FLOAT32, {"width": 1 << 13, **HUGE}, f"{NO_INDEX} use a smaller width"),
+        ("auto", (10**6, 46_341), FLOAT32, HUGE, "sketch"),
     ],
-)
-def test_sizes_past_32_bits_are_refused_before_lapack_sees_them(
-    method: str, shape: tuple[int, int], more: dict[str, int], remedy: str
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_or_not_chosen(
+    method: str, shape: tuple[int, int], eps: float, more: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(MatrixError, match=f"numbers; LAPACK has no index for them .*: {remedy}"):
-        _chosen(method, shape=shape, eps=FLOAT32, max_memory=1 << 50, **more)
-    choice = _chosen("auto", shape=(10**6, 46_341), eps=FLOAT32, max_memory=1 << 50)
-    assert choice.name == "sketch"
-    assert choice.why == "gram would need 2,147,488,281 numbers; LAPACK has no index for them"
+    """Neither memory nor LAPACK's indices of 32 bits are exceeded."""
+    if " " not in expected:
+        assert _chosen(method, shape=shape, eps=eps, **more).name == expected
+        return
+    with pytest.raises(MatrixError, match=expected):
+        _chosen(method, shape=shape, eps=eps, **more)
 
 
 @pytest.mark.parametrize("blocks", [np.eye(3), [np.eye(3)]], ids=["whole", "blocks"])
@@ -144,12 +133,6 @@ def test_arrays_tensors_lists_and_blocks_are_one_matrix(method: str) -> None:
         assert found.shape == (20, 6)
         assert found.method == ("gram" if method == "gram" else "dense")
         np.testing.assert_allclose(found.values, scale * expected, rtol=1e-12)
-
-
-def test_memory_is_checked_where_the_shape_is_known() -> None:
-    with pytest.raises(MatrixError, match="max_memory"):
-        matrix_spectrum(np.ones((100, 100)), SpectrumSettings(max_memory=4 * 8 * 100 * 100 - 1))
-    assert matrix_spectrum(np.ones((100, 100)), SpectrumSettings(max_memory=4 * 8 * 100 * 100)).shape == (100, 100)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -206,28 +189,20 @@ class Scarce(Accelerator):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-@pytest.mark.parametrize("method", [Gram, TSQR])
-def test_out_of_memory_halves_the_block(method: type[Gram | TSQR]) -> None:
-    matrix = np.random.default_rng(0).standard_normal((64, 8))
-    scarce = method(8, arithmetic=Scarce(torch.device("cpu")))
-    found = decompose([matrix[:40], matrix[40:]], scarce)
-    np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
-    assert found.shape == (64, 8)
-
-
 def full(*_: Any) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 @pytest.mark.parametrize("method", [Gram, TSQR])
-def test_no_memory_for_a_single_row(method: type[Gram | TSQR], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scarce, "_need", full)
+def test_out_of_memory_halves_the_block(method: type[Gram | TSQR], monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = np.random.default_rng(0).standard_normal((64, 8))
     scarce = method(8, arithmetic=Scarce(torch.device("cpu")))
+    found = decompose([matrix[:40], matrix[40:]], scarce)
+    np.testing.assert_allclose(found.values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
+    assert found.shape == (64, 8)
+    monkeypatch.setattr(Scarce, "_need", full)
     with pytest.raises(MatrixError, match=r"cpu has no memory left for one row beside the \w+ method's matrices: use"):
-        decompose([np.ones((16, 8))], scarce)
-
-
-def test_a_matrix_that_the_accelerator_cannot_allocate(monkeypatch: pytest.MonkeyPatch) -> None:
+        decompose([np.ones((16, 8))], method(8, arithmetic=Scarce(torch.device("cpu"))))
     monkeypatch.setattr(Host, "zeros", full)
     with pytest.raises(MatrixError, match="cpu has no memory for the gram method's matrices: use device='cpu'"):
         decompose([np.eye(3)], Gram(3))
@@ -251,10 +226,3 @@ def test_half_of_the_free_memory_is_the_default(monkeypatch: pytest.MonkeyPatch)
     assert _chosen("auto", shape=(10**6, 12_000), eps=FLOAT32, max_memory=None).name == "gram"
     monkeypatch.setattr(settings, "free_memory", lambda: 2 << 30)
     assert _chosen("auto", shape=(10**6, 12_000), eps=FLOAT32, max_memory=None).name == "sketch"
-
-
-def test_the_command_has_the_same_defaults() -> None:
-    own = {field.name: field.default for field in fields(SpectrumSettings)}
-    assert own["width"] == RANK["width"].default
-    assert own["method"] == RANK["method"].default
-    assert own["device"] == OPENING["device"].default

@@ -62,38 +62,24 @@ def _symmetric(size: int) -> Matrix:
     return np.asfortranarray(np.tril(matrix + matrix.T) + 1e6 * np.triu(np.ones((size, size)), 1))
 
 
-def _agrees(matrix: Matrix, diagonal: Matrix, below: Matrix) -> None:
+@pytest.mark.parametrize("size", [lapack.BAND + 2, 97, 301])
+@pytest.mark.parametrize("stages", ["sytrd_2stage", "sytrd", "missing"])
+def test_eigenvalues_with_and_without_the_first_axis(size: int, stages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two stages, in one, and by a LAPACK that has not the two."""
+    call = lapack.call
+    monkeypatch.setattr(lapack, "SMALLEST", size + 1 if stages == "sytrd" else 0)
+    if stages == "missing":
+        monkeypatch.setattr(lapack, "call", lambda name, *a: call(name.replace("dsytrd_", "dno_such_"), *a))
+    matrix = _symmetric(size)
+    used = matrix.copy(order="F")
+    diagonal, below, routines = lapack.tridiagonal(used)
+    assert routines == ("sytrd" if stages == "missing" else stages)
     whole = np.tril(matrix) + np.tril(matrix, -1).T
     for start in (0, 1):
         found = scipy.linalg.eigvalsh_tridiagonal(diagonal[start:], below[start:])
         expected = np.linalg.eigvalsh(whole[start:, start:])
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14 * len(matrix) ** 0.5 * abs(expected).max())
-
-
-@pytest.mark.parametrize("size", [lapack.BAND + 2, 97, 301])
-@pytest.mark.parametrize("stages", ["sytrd_2stage", "sytrd"])
-def test_eigenvalues_with_and_without_the_first_axis(size: int, stages: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lapack, "SMALLEST", 0 if stages == "sytrd_2stage" else size + 1)
-    matrix = _symmetric(size)
-    used = matrix.copy(order="F")
-    diagonal, below, routines = lapack.tridiagonal(used)
-    assert routines == stages
-    _agrees(matrix, diagonal, below)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14 * size**0.5 * abs(expected).max())
     np.testing.assert_array_equal(np.triu(used, 1), np.triu(matrix, 1))
-
-
-def test_a_lapack_without_two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lapack, "SMALLEST", 0)
-    call = lapack.call
-
-    def without(name: str, *arguments: object) -> None:
-        call(name.replace("dsytrd_", "dno_such_"), *arguments)
-
-    monkeypatch.setattr(lapack, "call", without)
-    matrix = _symmetric(120)
-    diagonal, below, routines = lapack.tridiagonal(matrix.copy(order="F"))
-    assert routines == "sytrd"
-    _agrees(matrix, diagonal, below)
 
 
 def test_a_refused_argument_is_named() -> None:

@@ -34,12 +34,8 @@ def test_eps_of_each_type_is_that_of_its_makers() -> None:
         assert EPS[name] == np.finfo(name).eps
     for name in EPS:
         assert EPS[name] == torch.finfo(getattr(torch, name)).eps
-
-
-def test_names_and_numbers() -> None:
-    assert precision("float16") == Precision(2.0**-10, "float16", assumed=False)
+        assert precision(name, assumed=True) == Precision(EPS[name], name, assumed=True)
     assert precision("1e-5") == precision(1e-5) == Precision(1e-5, None, assumed=False)
-    assert precision("bfloat16", assumed=True).assumed
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float16"])
@@ -72,16 +68,13 @@ def test_numbers_beyond_two_to_the_53_are_whole_and_no_counts() -> None:
     assert noise.deviation > 0
 
 
-def test_numbers_outside_a_narrow_types_range() -> None:
-    assert found(np.array([[0.5, 1e30]])).dtype == "float64"
-    assert found(np.array([[0.5, 2.0**17]])).dtype == "bfloat16"
-    assert found(np.array([[0.5, 2.0**140]])).dtype == "float64"
-
-
-def test_the_last_bit_decides() -> None:
-    """bfloat16 keeps 8 significant bits and float16 11: one more is another type's."""
-    assert found(np.array([[1 + 2.0**-7]])).dtype == "bfloat16"
-    assert found(np.array([[1 + 2.0**-8]])).dtype == "float16"
-    assert found(np.array([[1 + 2.0**-10]])).dtype == "float16"
-    assert found(np.array([[1 + 2.0**-11]])).dtype == "float32"
-    assert found(np.array([[1 + 2.0**-24]])).dtype == "float64"
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (1e30, "float64"), (2.0**17, "bfloat16"), (2.0**140, "float64"), (1 + 2.0**-7, "bfloat16"),
+        (1 + 2.0**-8, "float16"), (1 + 2.0**-10, "float16"), (1 + 2.0**-11, "float32"), (1 + 2.0**-24, "float64"),
+    ],
+)  # fmt: skip
+def test_the_range_and_the_last_bit_decide(number: float, dtype: str) -> None:
+    """bfloat16 keeps 8 significant bits and float16 11."""
+    assert found(np.array([[0.5, number]])).dtype == dtype

@@ -23,11 +23,8 @@ from softmax_bottleneck.spectrum import (
 FLOAT32 = float(np.finfo(np.float32).eps)
 
 
-def test_the_tolerance_by_formula() -> None:
-    assert tolerance(7.0, (30, 5), 1e-3) == pytest.approx(0.5 * 6.0 * 7.0 * 1e-3, rel=1e-15)
-
-
 def test_a_value_at_the_tolerance_is_not_counted() -> None:
+    assert tolerance(7.0, (30, 5), 1e-3) == pytest.approx(0.5 * 6.0 * 7.0 * 1e-3, rel=1e-15)
     limit = tolerance(1.0, (3, 3), 2.0**-10)
     assert int(numerical_rank([1.0, limit], shape=(3, 3), eps=2.0**-10)) == 1
     assert int(numerical_rank([1.0, np.nextafter(limit, 1)], shape=(3, 3), eps=2.0**-10)) == 2
@@ -69,11 +66,6 @@ def test_of_what_a_sketch_did_not_see_nothing_is_said() -> None:
     seen = numerical_rank([3.0, 2.0, 1.0], shape=(60, 40), eps="float64", residual=5.0)
     assert (seen.value, seen.at_least, seen.sigma_next, seen.gap) == (3, True, None, None)
     assert numerical_rank([3.0, 2.0, 1.0], shape=(60, 40), eps="float64").sigma_next == 0.0
-
-
-def test_a_rank_is_shown_on_one_short_line() -> None:
-    rank = numerical_rank([1.0, 0.5, 1e-12], shape=(30, 5), eps="float32")
-    assert repr(rank) == "RankEstimate(2, low=2, high=2, determinate=True)"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +111,15 @@ def test_what_is_refused(values: Any, options: dict[str, Any], sentence: str) ->
         numerical_rank(values, **{"shape": (4, 4), "eps": "float32", **options})
 
 
+def test_measures_of_spectra_that_are_known() -> None:
+    equal = np.full(7, 0.3)
+    assert (entropy_rank(equal), stable_rank(equal)) == (pytest.approx(7), pytest.approx(7))
+    assert [effective_rank(each, epsilon=1e-5) for each in (equal, [0.0, 0.0])] == [7, 0]
+    far = [1.0, 1e-9, 1e-10]  # far below roundoff of the whole
+    assert [effective_rank(far, epsilon=epsilon) for epsilon in (1e-18, 1e-21)] == [2, 3]
+    assert entropy_rank([0.0, 0.0]) == stable_rank([0.0]) == stable_rank([]) == entropy_rank([]) == 0
+
+
 SPECTRA = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=30)
 
 
@@ -133,27 +134,9 @@ def test_effective_rank(values: list[float], epsilon: float) -> None:
     assert k == 0 or kept[k - 1] < (1 - epsilon) * total * (1 + 1e-14)
 
 
-def test_effective_rank_counts_energies_far_below_roundoff_of_the_whole() -> None:
-    assert effective_rank([1.0, 1e-9, 1e-10], epsilon=1e-18) == 2
-    assert effective_rank([1.0, 1e-9, 1e-10], epsilon=1e-21) == 3
-    assert effective_rank([0.0, 0.0], epsilon=1e-3) == 0
-
-
 @given(SPECTRA)
 def test_entropy_and_stable_rank(values: list[float]) -> None:
     p = [value / math.fsum(values) for value in values]
     assert entropy_rank(values) == pytest.approx(math.exp(-math.fsum(x * math.log(x) for x in p)), rel=1e-12)
     assert stable_rank(values) == pytest.approx(math.fsum(v * v for v in values) / max(values) ** 2, rel=1e-12)
     assert entropy_rank([*values, 0.0, 0.0]) == pytest.approx(entropy_rank(values), rel=1e-12)
-
-
-@pytest.mark.parametrize("size", [1, 7])
-def test_equal_values_have_their_number_as_rank(size: int) -> None:
-    values = np.full(size, 0.3)
-    assert entropy_rank(values) == pytest.approx(size)
-    assert stable_rank(values) == pytest.approx(size)
-    assert effective_rank(values, epsilon=1e-5) == size
-
-
-def test_zero_matrices() -> None:
-    assert entropy_rank([0.0, 0.0]) == stable_rank([0.0]) == stable_rank([]) == entropy_rank([]) == 0
