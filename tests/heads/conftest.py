@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from formulas import SETTINGS, formula
 from softmax_bottleneck import heads
@@ -43,3 +44,18 @@ def naive() -> Callable[[Head, Tensor], Tensor]:
         return formula(name)(head, hidden).log()
 
     return naive
+
+
+class Watching(TorchDispatchMode):
+    """Show every operation of torch, its arguments, and each tensor that it returns to a function."""
+
+    def __init__(self, see: Callable[[Any, Any, Tensor], object]) -> None:
+        super().__init__()
+        self.see = see
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, Tensor):
+                self.see(operation, args, each)
+        return result

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.heads import Head, blocked
 from softmax_bottleneck.heads.blocked import blocked_loss
 from softmax_bottleneck.heads.scores import Factors, Scores
 from softmax_bottleneck.synthetic.dirichlet import sample_dirichlet_log_probs
+
+from .conftest import Watching
 
 
 def _mixture_nll(
@@ -124,25 +125,19 @@ def test_mixtures_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(_ours(head, hidden, targets), expected, rtol=1e-9, atol=1e-12)
 
 
-def _certain(head: Head, hidden: Tensor, targets: Tensor) -> Tensor:
-    with torch.no_grad():
-        return torch.zeros_like(targets).scatter_(1, head.log_prob(hidden).argmax(1, keepdim=True), 1.0)
-
-
 @pytest.mark.parametrize("name", ["softmax", "mos", "lms-plif", "lms-net", "sigsoftmax", "mos-plif"])
 def test_no_product_is_taken_with_subnormal_numbers(name: str) -> None:
     """It would take a hundred times as long on a CPU; probabilities of confident models are full of them."""
     head, hidden, targets = (each.float() for each in _problem(name, bias=True, scale=600.0))
-    certain = _certain(head, hidden, targets)  # or mixtures would be taken in log space
+    likeliest = head.log_prob(hidden).argmax(1, keepdim=True)
+    certain = torch.zeros_like(targets).scatter_(1, likeliest, 1.0)  # or mixtures would be taken in log space
     factors: list[Tensor] = []
 
-    class Products(TorchDispatchMode):
-        def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if call.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm):
-                factors.extend(argument.clone() for argument in args if isinstance(argument, Tensor))
-            return call(*args, **(kwargs or {}))
+    def note_product(operation: Any, args: Any, result: Tensor) -> None:
+        if operation.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm):
+            factors.extend(argument.clone() for argument in args if isinstance(argument, Tensor))
 
-    with Products():
+    with Watching(note_product):
         _ours(head, hidden.detach().requires_grad_(), certain, "sum")
     gradients = [factor for factor in factors if 23 in factor.shape and factor.shape != head.weight.shape[::-1]]
     assert len(gradients) >= 2
@@ -164,15 +159,7 @@ def test_no_tensor_of_all_components() -> None:
     contexts, vocab = 70, 8000
     head = heads.build("mos", hidden_size=6, vocab_size=vocab, embedding_size=4)
     hidden, targets = torch.randn(contexts, 6, requires_grad=True), torch.full((contexts, vocab), 1 / vocab)
-    largest = 0
-
-    class Largest(TorchDispatchMode):
-        def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal largest
-            result = call(*args, **(kwargs or {}))
-            largest = max(largest, result.numel() if isinstance(result, Tensor) else 0)
-            return result
-
-    with Largest():
+    sizes: list[int] = []
+    with Watching(lambda operation, args, result: sizes.append(result.numel())):
         blocked_loss(head.scores(hidden), targets, reduction="sum").backward()
-    assert largest <= max(blocked.MIXTURE_BYTES // 4, contexts * vocab)
+    assert max(sizes) <= max(blocked.MIXTURE_BYTES // 4, contexts * vocab)

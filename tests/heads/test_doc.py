@@ -77,22 +77,6 @@ def test_components_by_layer(components: Any, counts: tuple[int, ...]) -> None:
     assert head.log_prob(torch.randn(6, 9)).exp().sum(-1).tolist() == pytest.approx([1.0] * 6, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        ({"layer_sizes": (2, 2)}, r"layer_sizes that sum to hidden_size = 5, not \[2, 2\]"),
-        ({"layer_sizes": (0, 5)}, r"layer_sizes that sum to hidden_size = 5, not \[0, 5\]"),
-        ({"layer_sizes": (2, 3), "components": (1, 1, 1)}, r"at most as many layers as it gets, 2, .* not \[1, 1, 1\]"),
-        ({"layer_sizes": (2, 3), "components": (0, 0)}, r"some positive and none negative, not \[0, 0\]"),
-        ({"layer_sizes": (2, 3), "components": (1, -1)}, r"some positive and none negative, not \[1, -1\]"),
-        ({"prior_penalty": -1.0}, "prior_penalty must be at least 0, not -1.0"),
-    ],
-)
-def test_impossible_settings(wrong: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigurationError, match=text):
-        DOC(hidden_size=5, vocab_size=7, **wrong)
-
-
 def test_a_language_model_hands_over_all_layers() -> None:
     model = _model(components=[2, 0, 1])
     assert model.backbone.layer_sizes == (4, 4, 4)

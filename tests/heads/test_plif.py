@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from softmax_bottleneck import heads
-from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import plif as plif_module
 from softmax_bottleneck.heads.plif import PLIF
 
@@ -132,21 +131,6 @@ def test_infinite_inputs_add_nothing_to_the_slopes_and_nan_stays() -> None:
     found = plif(torch.tensor([math.nan, 0.0]).double())
     assert found.isnan().tolist() == [True, False]
     assert torch.autograd.grad(found.sum(), [plif.v])[0].isnan().any()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"knots": 0}, "knots must be at least 1, not 0"),
-        ({"knots": (1 << 24) + 1}, r"at most 2²⁴ knots, not 16777217"),
-        *(({"interval": value}, "finite interval > 0 and noise ≥ 0") for value in (0.0, -1.0, math.nan, math.inf)),
-        *(({"noise": value}, "finite interval > 0 and noise ≥ 0") for value in (-0.1, math.nan)),
-        *(({"slope_learning_rate": value}, "must be above 0") for value in (0.0, -1.0, math.nan, math.inf)),
-    ],
-)
-def test_impossible_settings(wrong: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
-        PLIF(**wrong)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

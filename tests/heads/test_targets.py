@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from softmax_bottleneck import heads
-from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import Head
 
 Make = Callable[..., Head]
@@ -54,30 +53,6 @@ def test_no_targets_at_all(name: str, ignored: bool, make: Make) -> None:
     assert total.item() == 0
     for gradient in torch.autograd.grad(total, [hidden, *head.parameters()]):
         assert not gradient.any()
-
-
-@pytest.mark.parametrize(
-    ("hidden", "targets", "sentence"),
-    [
-        *(
-            (torch.ones(2, 5).double(), torch.tensor([0, wrong]), f"target {wrong} is not one of the token ids 0 to 6")
-            for wrong in (-1, 7, -100)
-        ),
-        (torch.ones(2, 5).double(), torch.zeros(2), r"of type int64, not torch\.float32"),
-        (torch.ones(2, 4).double(), torch.tensor([0, 1]), r"MoS takes hidden states of size 5, not shape \(2, 4\)"),
-        *(
-            (torch.ones(2, 5, dtype=dtype), torch.tensor([0, 1]), rf"is in torch\.float64 and takes .*, not {dtype}: ")
-            for dtype in (torch.float32, torch.bfloat16, torch.int64)
-        ),
-    ],
-)
-def test_what_is_refused(hidden: Tensor, targets: Tensor, sentence: str, make: Make) -> None:
-    """Hidden states of another type would be multiplied in that type, and no one would know."""
-    with pytest.raises(ConfigurationError, match=sentence):
-        make("mos", size=5).nll(hidden, targets)
-    if sentence.startswith(("MoS takes", "is in")):
-        with pytest.raises(ConfigurationError, match=sentence):
-            make("mos", size=5).log_prob(hidden)
 
 
 @every_masked
