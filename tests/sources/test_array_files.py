@@ -26,6 +26,8 @@ from softmax_bottleneck import BottleneckError
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.sources.array_files import READERS
 
+from .conftest import rows_of
+
 LOG_PROBS: NDArray[np.float64] = np.log(np.random.default_rng(0).dirichlet(np.ones(5), 7))
 
 
@@ -58,8 +60,7 @@ def test_every_format_gives_the_numbers_that_were_written(suffix: str, tmp_path:
     shutil.copy(path, shouted)
     for name in (path, shouted):
         source = open_source(str(name))
-        rows = np.concatenate([block.log_probs for block in source.blocks(source.ranges(3))])
-        assert rows == pytest.approx(LOG_PROBS, rel=1e-15)
+        assert rows_of(source, 3) == pytest.approx(LOG_PROBS, rel=1e-15)
 
 
 @pytest.mark.parametrize("layout", [{}, {"index": False}, {"index": False, "header": False}, {"index_label": ""}])
@@ -76,15 +77,6 @@ def test_float32_keeps_its_precision(suffix: str, tmp_path: Path) -> None:
     table.to_csv(path, index=False) if suffix == ".csv" else table.to_parquet(path)
     report = sb.rank(path, kind="logits")
     assert (report.eps.dtype, report.rank.value, report.rank.determinate) == ("float32", 11, True)
-
-
-def test_numbers_cut_off_at_four_decimals_are_not_float32(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    logits = (rng.standard_normal((200, 10)) @ rng.standard_normal((10, 90))).astype(np.float32)
-    np.savetxt(tmp_path / "m.csv", logits, fmt="%.4f", delimiter=",")
-    found = sb.rank(tmp_path / "m.csv", kind="logits").rank
-    assert not found.determinate
-    assert found.low <= 11
 
 
 class _Object:
@@ -109,62 +101,47 @@ def _old_torch(path: Path) -> None:
     path.write_bytes(before + b"1" * len(key) + after)
 
 
-REFUSED: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "words": (
-        "m.parquet",
-        lambda path: pd.DataFrame({"a": ["x", "y"], "b": [1.0, 2.0]}).to_parquet(path),
-        "must hold real numbers, not object",
-    ),
-    "a damaged table": (
-        "m.parquet",
-        lambda path: path.write_bytes(b"PAR1" + bytes(40)),
-        "cannot be read as a .parquet",
-    ),
-    "a word": ("m.csv", lambda path: path.write_text("a,b\n1,two\n"), r"cannot be read as a \.csv file: could not"),
-    "no number": ("m.csv", lambda path: path.write_bytes(b""), "it does not hold numbers"),
-    "another name": ("m.npz:other", WRITERS[".npz"], r"there is no 'other'; name one of them as .*m.npz:NAME: "),
-    "another tensor": ("m.pth:other", WRITERS[".pth"], "there is no 'other'; name one of them as"),
-    "two matrices": ("m.npz", _eyes(2), r"m.npz holds 2 arrays; name a matrix as .*m.npz:NAME: a0, a1$"),
-    "eight matrices": ("m.npz", _eyes(8), "a7$"),
-    "nine matrices": ("m.npz", _eyes(9), "a7, …$"),
-    "objects of torch": (
-        "m.pt",
-        lambda path: torch.save({"model": _Object()}, path),
-        "holds Python objects: save the array alone",
-    ),
-    "objects of NumPy": ("m.npz", lambda path: np.savez(path, a=np.array([[_Object()]])), r"as a \.npz file: "),
-    "no array": ("m.npz", _zip, r"m\.npz does not hold an array"),
-    "a configuration": ("config.json", lambda path: path.write_text("{}"), "configuration of a model: give its folder"),
-    "an old file of torch": ("m.pt", _old_torch, r"m\.pt cannot be read as a \.pt file: storage key"),
-    "one name twice": (
-        "m.pt:a.b",
-        lambda path: torch.save({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}, path),
-        "two of its tensors have one name",
-    ),
-    **{
-        f"a pointer of Git LFS as {suffix}": (
-            f"m{suffix}",
-            lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n"),
-            "is a Git LFS pointer in place of the file: run 'git lfs pull' in its folder$",
-        )
-        for suffix in READERS
-    },
-    "a text as .npy": (
-        "m.npy",
-        lambda path: path.write_text("a text of words"),
-        "it is of another kind, or holds Python",
-    ),
-    "a sparse tensor": ("m.pt", lambda path: torch.save(torch.eye(4).to_sparse(), path), "is a sparse, quantized"),
-    "a tensor's shape": ("m.pt", lambda path: torch.save(torch.empty(4, 4, device="meta"), path), "quantized or empty"),
-    "a text": ("m.h5", lambda path: _hdf5(path, a=np.bytes_("text")), "must have two dimensions"),
-    "bfloat16": ("m.npy", lambda path: np.save(path, np.zeros((4, 4), "V2")), "which is bfloat16 without its type"),
-    "float8": ("m.npz", lambda path: np.savez(path, np.zeros((4, 4), "V1")), "which is float8_e4m3fn without its type"),
-}
+def _torch(value: Any) -> Callable[[Path], object]:
+    return lambda path: torch.save(value, path)
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_a_matrix_is_named(what: str, tmp_path: Path) -> None:
-    name, write, sentence = REFUSED[what]
+def _text(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text, encoding="utf-8")
+
+
+WORDS = pd.DataFrame({"a": ["x", "y"], "b": [1.0, 2.0]})
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n"
+OBJECTS = np.array([[_Object()]])
+REFUSED: list[tuple[str, Callable[[Path], object], str]] = [
+    ("m.parquet", lambda path: WORDS.to_parquet(path), "must hold real numbers, not object"),
+    ("m.parquet", lambda path: path.write_bytes(b"PAR1" + bytes(40)), "cannot be read as a .parquet"),
+    ("m.csv", _text("a,b\n1,two\n"), r"cannot be read as a \.csv file: could not"),
+    ("m.csv", _text(""), "it does not hold numbers"),
+    ("m.npz:other", WRITERS[".npz"], r"there is no 'other'; name one of them as .*m.npz:NAME: "),
+    ("m.pth:other", WRITERS[".pth"], "there is no 'other'; name one of them as"),
+    ("m.npz", _eyes(2), r"m.npz holds 2 arrays; name a matrix as .*m.npz:NAME: a0, a1$"),
+    ("m.npz", _eyes(8), "a7$"),
+    ("m.npz", _eyes(9), "a7, …$"),
+    ("m.pt", _torch({"model": _Object()}), "holds Python objects: save the array alone"),
+    ("m.npz", lambda path: np.savez(path, a=OBJECTS), r"as a \.npz file: "),
+    ("m.npz", _zip, r"m\.npz does not hold an array"),
+    ("config.json", _text("{}"), "configuration of a model: give its folder"),
+    ("m.pt", _old_torch, r"m\.pt cannot be read as a \.pt file: storage key"),
+    ("m.pt:a.b", _torch({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}), "two of its tensors have one name"),
+    *((f"m{suffix}", _text(POINTER), "Git LFS .* run 'git lfs pull' in its folder$") for suffix in READERS),
+    ("m.npy", _text("a text of words"), "it is of another kind, or holds Python"),
+    ("m.pt", _torch(torch.eye(4).to_sparse()), "is a sparse, quantized"),
+    ("m.pt", _torch(torch.empty(4, 4, device="meta")), "quantized or empty"),
+    ("m.h5", lambda path: _hdf5(path, a=np.bytes_("text")), "must have two dimensions"),
+    ("m.npy", lambda path: np.save(path, np.zeros((4, 4), "V2")), "which is bfloat16 without its type"),
+    ("m.npz", lambda path: np.savez(path, np.zeros((4, 4), "V1")), "which is float8_e4m3fn without its type"),
+]
+
+
+@pytest.mark.parametrize(("name", "write", "sentence"), REFUSED)
+def test_what_is_not_a_matrix_is_named(
+    name: str, write: Callable[[Path], object], sentence: str, tmp_path: Path
+) -> None:
     write(tmp_path / name.partition(":")[0])
     with pytest.raises(BottleneckError, match=sentence):
         open_source(str(tmp_path / name), kind="matrix")
@@ -309,23 +286,6 @@ def test_a_damaged_hdf5_file_is_read_or_refused(tmp_path: Path) -> None:
         path.write_bytes(original[:at] + bytes([value]) + original[at + 1 :])
         with suppress(BottleneckError):
             open_source(f"{path}:a", kind="matrix")
-
-
-def test_every_flipped_bit_of_a_header(tmp_path: Path) -> None:
-    """What is still read has the shape that was written: its entries are all there, and nothing else is."""
-    matrix, file, refused = np.arange(15.0).reshape(5, 3), tmp_path / "m.npy", 0
-    np.save(file, matrix)
-    data = file.read_bytes()
-    for bit in range(8 * (len(data) - matrix.nbytes)):
-        changed = bytearray(data)
-        changed[bit // 8] ^= 1 << (bit % 8)
-        file.write_bytes(changed)
-        try:
-            source = open_source(file, kind="matrix")
-            assert source.shape[0] * source.shape[1] == matrix.size
-        except BottleneckError:
-            refused += 1
-    assert refused > 600  # the others change spaces, the order of bytes, or the type to one of the same size
 
 
 def _rewrite(path: Path) -> None:

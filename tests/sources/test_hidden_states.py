@@ -176,31 +176,21 @@ def test_types_that_torch_does_not_compute_in(kind: str, text: Any, tmp_path: Pa
         (np.zeros((9, D), "V2"), "bfloat16 without its type"),
         (np.zeros((9, D), complex), "must hold real numbers, not complex128"),
         (np.float32(3), "must be an array, not one number"),
-    ],
-)
-@pytest.mark.parametrize("place", ["states", "head"])
-def test_arrays_that_are_not_real_numbers(states: Any, told: str, place: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "wrong.npy", states)
-    np.save(tmp_path / "right.npy", np.ones((9, D), np.float32))
-    source, head = [str(tmp_path / name) for name in ("wrong.npy", "right.npy")][:: 1 if place == "states" else -1]
-    with pytest.raises(SourceError, match=told):
-        rank(source, head=head)
-
-
-@pytest.mark.parametrize(
-    ("columns", "told"),
-    [
         ({"hidden_states": [[1.0] * D, [1.0]]}, "the lists of a column must have one length"),
         ({"hidden_states": [[1.0] * D, None]}, "the lists of a column must have one length"),
         ({"hidden_states": ["a", "b"]}, "must hold real numbers, not <U1"),
         ({"hidden_states": [[1.0] * D] * 2, "token_ids": ["a", "b"]}, "token_ids in .* must be whole numbers .* text"),
     ],
 )
-def test_columns_that_are_not_states(columns: Any, told: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "w.npy", np.ones((M, D), np.float32))
-    pq.write_table(pa.table(columns), tmp_path / "h.parquet")
-    with pytest.raises(SourceError, match=told):
-        rank(str(tmp_path / "h.parquet"), head=str(tmp_path / "w.npy"))
+def test_arrays_and_columns_that_are_not_states(states: Any, told: str, tmp_path: Path) -> None:
+    np.save(right := tmp_path / "right.npy", np.ones((9, D), np.float32))
+    if is_table := isinstance(states, dict):
+        pq.write_table(pa.table(states), wrong := tmp_path / "wrong.parquet")
+    else:
+        np.save(wrong := tmp_path / "wrong.npy", states)
+    for source, head in [(wrong, right)] + [(right, wrong)] * (not is_table):
+        with pytest.raises(SourceError, match=told):
+            rank(str(source), head=str(head))
 
 
 @pytest.mark.parametrize("beta", [False, True])
@@ -266,48 +256,40 @@ def test_the_command_takes_the_last_of_several_layers(text: Any, tmp_path: Path)
     assert re.search(r"rank +9 ", done.output), done.output
 
 
+ZEROS = torch.zeros(9, D)
+
+
 @pytest.mark.parametrize(
-    ("arrays", "options", "told"),
+    ("states", "options", "told"),
     [
-        ({"hidden_states": torch.zeros(9, 5)}, {}, r"have 5 dimensions, and W has 8 columns"),
-        ({"hidden_states": torch.zeros(9, D), "token_ids": torch.zeros(4).long()}, {}, "must be 9 whole numbers"),
-        ({"hidden_states": torch.zeros(9, 2, D)}, {}, r"may be those of layers, \(T, L, d\), or of texts"),
-        ({"hidden_states": torch.zeros(9, D).long()}, {}, "must be real numbers in this shape, not torch.int64"),
-        ({"hidden_states": torch.zeros(9, D), "token_ids": torch.full((9,), M)}, {}, "must be 9 token ids from 0 to"),
-        ({"hidden_states": torch.zeros(9, D)}, {"bias": "w.npy"}, r"the bias, \(M,\), must be"),
-        ({"hidden_states": torch.zeros(9, D)}, {"norm": "h.safetensors:norm"}, "there is no 'norm'"),
-        ({"hidden_states": torch.zeros(9, D)}, {"head": "none.npy"}, "the file none.npy does not exist"),
-        ({"hidden_states": torch.zeros(9, D)}, {"head": "w.txt"}, "must be a file of arrays: .npy"),
-        ({"hidden_states": torch.zeros(9, D)}, {"head": "w.pt"}, "is a sparse, quantized or empty tensor"),
-        ({"hidden_states": torch.zeros(9, D)}, {"bias": "b.npy"}, "must hold finite numbers, and −∞ only for tokens"),
-        *(
-            (
-                {"hidden_states": torch.zeros(9, D)},
-                {name: value},
-                "have a size between 1e-30 and 1e30, and the cap must",
-            )
-            for name, value in (
-                ("scale", np.nan),
-                ("scale", 1e308),
-                ("scale", 0.0),
-                ("softcap", np.inf),
-                ("softcap", -1),
-            )
-        ),
+        (torch.zeros(9, 5), {}, r"have 5 dimensions, and W has 8 columns"),
+        (torch.zeros(9, 2, D), {}, r"may be those of layers, \(T, L, d\), or of texts"),
+        (ZEROS.long(), {}, "must be real numbers in this shape, not torch.int64"),
+        (ZEROS, {"token_ids": torch.zeros(4).long()}, "must be 9 whole numbers"),
+        (ZEROS, {"token_ids": torch.full((9,), M)}, "must be 9 token ids from 0 to"),
+        (ZEROS, {"bias": "w.npy"}, r"the bias, \(M,\), must be"),
+        (ZEROS, {"norm": "h.safetensors:norm"}, "there is no 'norm'"),
+        (ZEROS, {"head": "none.npy"}, "the file none.npy does not exist"),
+        (ZEROS, {"head": "w.txt"}, "must be a file of arrays: .npy"),
+        (ZEROS, {"head": "w.pt"}, "is a sparse, quantized or empty tensor"),
+        (ZEROS, {"bias": "b.npy"}, "must hold finite numbers, and −∞ only for tokens"),
+        *((ZEROS, {"scale": value}, "have a size between 1e-30 and 1e30") for value in (np.nan, 1e308, 0.0)),
+        *((ZEROS, {"softcap": value}, "1e30, and the cap must") for value in (np.inf, -1)),
     ],
 )
 def test_arrays_that_do_not_fit(
-    arrays: Any, options: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    states: Any, options: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    save_file(arrays, "h.safetensors")
+    ids = {"token_ids": options["token_ids"]} if "token_ids" in options else {}
+    save_file({"hidden_states": states, **ids}, "h.safetensors")
     np.save("w.npy", np.ones((M, D), np.float32))
     torch.save(torch.eye(M, D).to_sparse(), "w.pt")
     np.save("b.npy", np.full(M, np.nan, np.float32))
     Path("w.txt").write_text("1 2", encoding="utf-8")
     for measure in (rank, sb.need):
         with pytest.raises((ConfigurationError, SourceError, MatrixError), match=told):
-            measure("h.safetensors", **{"head": "w.npy", **options})
+            measure("h.safetensors", **{"head": "w.npy", **({} if ids else options)})
 
 
 @pytest.mark.parametrize("b", [np.nan, np.inf])

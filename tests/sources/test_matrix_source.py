@@ -15,18 +15,12 @@ from safetensors.torch import save_file
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import MatrixError, SourceError
-from softmax_bottleneck.sources import MatrixSource, Source, open_source
+from softmax_bottleneck.sources import MatrixSource, open_source
+
+from .conftest import rows_of
 
 Matrix = NDArray[Any]
 Make = Callable[..., NDArray[np.float64]]
-
-
-def rows_of(source: Source, rows: int | None = None) -> Matrix:
-    blocks = list(source.blocks(source.ranges(rows)))
-    ends = np.cumsum([len(block.log_probs) for block in blocks])
-    assert [block.start for block in blocks] == [0, *ends[:-1]]
-    assert {block.log_probs.dtype.name for block in blocks} == {source.dtype}
-    return np.concatenate([block.log_probs for block in blocks])
 
 
 @pytest.fixture
@@ -89,13 +83,6 @@ def test_forms_in_memory(log_probs: Make) -> None:
     assert open_source(matrix).description["path"] == "array"
     assert open_source([matrix]).description["path"] == "blocks"
     assert open_source(given := open_source(matrix)) is given
-
-
-def test_of_blocks_of_several_dtypes_the_narrowest_counts(log_probs: Make) -> None:
-    """Joined they are float64, which their float32 part never was."""
-    matrix = log_probs(30, 9)
-    source = open_source([matrix[:15].astype(np.float32), matrix[15:]])
-    assert source.precision.dtype == rank(source).eps.dtype == "float32"
 
 
 def test_logits_are_normalized(log_probs: Make) -> None:
@@ -175,19 +162,11 @@ def test_what_is_no_matrix(npy: Callable[[Matrix], Path], matrix: Matrix, senten
             open_source(source)
 
 
-@pytest.mark.parametrize(
-    ("blocks", "sentence"),
-    [
-        ([], "the matrix is empty: there are no rows"),
-        ([np.zeros((2, 4)), np.zeros((2, 5))], "the block at row 2 has 5 columns, the ones before it 4"),
-    ],
-)
-def test_blocks_that_are_no_matrix(blocks: list[Matrix], sentence: str) -> None:
-    with pytest.raises(MatrixError, match=sentence):
-        open_source(iter(blocks))
-
-
 def test_what_is_no_source() -> None:
+    with pytest.raises(MatrixError, match="the matrix is empty: there are no rows"):
+        open_source(iter([]))
+    with pytest.raises(MatrixError, match="the block at row 2 has 5 columns, the ones before it 4"):
+        open_source(iter([np.zeros((2, 4)), np.zeros((2, 5))]))
     with pytest.raises(SourceError, match="unknown kind 'probs'; a matrix is one of log-probs, logits, prob"):
         open_source(np.zeros((2, 2)), kind="probs")
     with pytest.raises(SourceError, match="a value of type int cannot be measured; give a path, a Run, a"):
@@ -274,20 +253,12 @@ def test_what_a_sample_does_not_hold_is_seen_in_the_pass() -> None:
 
 
 def test_gram_refuses_a_tolerance_it_cannot_resolve_before_it_reads(log_probs: Make) -> None:
-    read = 0
-
-    class Watched(np.ndarray):
-        def __getitem__(self, key: Any) -> Any:
-            nonlocal read
-            read += 1
-            return super().__getitem__(key)
-
     matrix = log_probs(200, 60)
     with pytest.raises(MatrixError, match=r"the gram method resolves σ/σ_1 down to 1\.2e-07, .*use method=.tsqr."):
         rank(matrix, method="gram")
-    source = open_source(matrix.view(Watched))
-    read = 0
+    source = open_source(matrix.view(Counted))
+    Counted.read = 0
     with pytest.raises(MatrixError, match="the gram method resolves"):
         rank(source, method="gram", eps="float64")
-    assert read == 0
+    assert Counted.read == 0
     assert rank(matrix, method="gram", eps=1e-5).spectrum.method == "gram"

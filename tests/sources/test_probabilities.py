@@ -12,7 +12,7 @@ from softmax_bottleneck.errors import MatrixError, SourceError
 
 RANDOM = np.random.default_rng(0)
 D = 6
-Z = RANDOM.standard_normal((150, D)) @ RANDOM.standard_normal((D, 200))
+Z = RANDOM.standard_normal((100, D)) @ RANDOM.standard_normal((D, 120))
 LOG_P = Z - np.logaddexp.reduce(Z, 1)[:, None]
 P = np.exp(LOG_P)
 

@@ -19,6 +19,8 @@ from softmax_bottleneck import dump, rank, singular_values
 from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.sources import open_source
 
+from .conftest import rows_of
+
 Make = Callable[..., NDArray[np.float64]]
 
 
@@ -37,8 +39,7 @@ def test_a_plain_array(log_probs: Make, tmp_path: Path, dtype: str, zarr_format:
     zarr.save_array(tmp_path / "a.zarr", matrix, zarr_format=zarr_format)
     for name in (tmp_path / "a.zarr", (tmp_path / "a.zarr").as_uri()):
         source = open_source(str(name))
-        found = np.concatenate([block.log_probs for block in source.blocks(source.ranges(4))])
-        np.testing.assert_array_equal(found, matrix)
+        np.testing.assert_array_equal(rows_of(source, 4), matrix)
         assert (source.precision.dtype, source.precision.assumed) == (dtype, True)
     assert rank(str(tmp_path / "a.zarr")).rank.value == np.linalg.matrix_rank(matrix.astype(np.float64))
 
@@ -153,18 +154,16 @@ def test_codecs_of_objects_are_not_run(dtype: str, filters: list[str], tmp_path:
         rank(tmp_path)
 
 
-def test_an_opened_store_is_the_store_and_another_group_is_not(log_probs: Make, tmp_path: Path) -> None:
+def test_an_opened_store_is_the_store(log_probs: Make, tmp_path: Path) -> None:
     store = dump(log_probs(), tmp_path / "s.zarr")
     assert rank(zarr.open_group(store)).rank == rank(store).rank
-    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
-    with pytest.raises(StoreError, match=r"was not written by 'bottleneck dump' .* or one array of the group"):
-        rank(group)
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
-    zarr.create_group(store=tmp_path / "group.zarr", attributes={"mine": 1})
-    with pytest.raises(StoreError, match="was not written by 'bottleneck dump'"):
-        open_source((tmp_path / "group.zarr").as_uri())
+    group = zarr.create_group(store=tmp_path / "group.zarr", attributes={"mine": 1})
+    for source in (group, (tmp_path / "group.zarr").as_uri()):
+        with pytest.raises(StoreError, match=r"was not written by 'bottleneck dump' .* or one array of the group"):
+            open_source(source)
     zarr.save_array(tmp_path / "one.zarr", np.ones(3))
     with pytest.raises(MatrixError, match="must have two dimensions"):
         open_source(tmp_path / "one.zarr")
