@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -89,15 +88,6 @@ def test_parameters_without_numbers_are_refused() -> None:
     model = nn.Sequential(nn.Embedding(M, d), nn.LazyLinear(M))
     with pytest.raises(SourceError, match=r"the parameter 1\.weight of Sequential has no numbers yet: run the module"):
         sb.rank(model, data=[IDS])
-
-
-def test_threads_measure_one_module_in_turn() -> None:
-    model = Bigram(lambda self: None).train()
-    expected = sb.rank(model, data=[IDS]).spectrum.values
-    with ThreadPoolExecutor(8) as pool:
-        reports = list(pool.map(lambda _: sb.rank(model, data=[IDS]), range(16)))
-    assert all((report.spectrum.values == expected).all() for report in reports)
-    assert model.training
 
 
 @pytest.mark.parametrize("mode", [True, False])

@@ -94,7 +94,7 @@ def test_an_error_inside_the_block_is_passed_on(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from softmax_bottleneck.core import files, tensor_file
+from softmax_bottleneck.core import files
 
 with files.replacing(Path(sys.argv[1])) as temporary:
     temporary.write_bytes(b"half")

@@ -52,51 +52,6 @@ def shard(folder: Path, whole: str = "model.safetensors") -> None:
     (folder / f"{whole}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 
-SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "pickles": (pickle_weights, r"holds only pickled weights \(pytorch_model.bin\).* convert them with: python -c"),
-    "a shard lost": (
-        lambda f: (shard(f), (f / "model-00002-of-00002.safetensors").unlink()),
-        r"lacks 1 of its 2 weight files, first model-00002-of-00002.safetensors",
-    ),
-    "a damaged index": (
-        lambda f: (shard(f), (f / "model.safetensors.index.json").write_text("{}")),
-        r"model.safetensors.index.json is damaged or of another kind",
-    ),
-    "a file of another process's shard": (
-        lambda f: shutil.copy(f / "model.safetensors", f / "shard-00001-model-00001-of-00001.safetensors"),
-        "holds shard-00001-model-00001-of-00001.safetensors, and only model.safetensors, or shards with",
-    ),
-    "an odd name": (
-        lambda f: (f / "model.safetensors").rename(f / "weights.safetensors"),
-        "holds weights.safetensors, and only model.safetensors, or shards with",
-    ),
-    "weights that the configuration names elsewhere": (
-        lambda f: change_config(f, transformers_weights="sub/other.safetensors"),
-        r"config.json names the file of its weights itself \(transformers_weights\)",
-    ),
-    "an adapter": (
-        lambda f: (f / "adapter_config.json").write_text("{}"),
-        "holds adapter_config.json, and only model.safetensors, .* are read: merge an adapter into its model",
-    ),
-    "code in place of a known model": (
-        lambda f: change_config(f, auto_map={"AutoModelForCausalLM": "modeling_mine.MyModel"}),
-        r"is code of its own \(auto_map names MyModel\), and no code that comes with a model is run here",
-    ),
-    "an encoder": (
-        lambda f: change_config(f, model_type="bert", architectures=["BertForMaskedLM"]),
-        r"is not a causal language model \(model type 'bert', BertForMaskedLM\); only causal",
-    ),
-    "sequence to sequence": (
-        lambda f: change_config(f, model_type="bart", architectures=None, is_encoder_decoder=True),
-        r"is not a causal language model \(model type 'bart'\); only causal",
-    ),
-    "no tokenizer": (
-        lambda f: [file.unlink() for file in f.glob("tokenizer*")],
-        "has no tokenizer; put the model's tokenizer.json beside its weights",
-    ),
-}
-
-
 def write_numbers(folder: Path, dtype: torch.dtype, *names: str) -> None:
     """Store some tensors, or all of them, as another type."""
     change_weights(folder, lambda t: t.update({name: (50 * t[name]).to(dtype) for name in names or list(t)}))
@@ -117,10 +72,6 @@ def forget_words(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(whole))
 
 
-INNER = "transformer.h.0.mlp.c_fc.bias"
-LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
-
-
 def name_shards(folder: Path, old: str, new: str) -> None:
     """Let the index name other shards."""
     index = folder / "model.safetensors.index.json"
@@ -139,88 +90,77 @@ def rename_weights(folder: Path, prefix: str) -> None:
     change_weights(folder, lambda t: t.update({f"{prefix}{name}": t.pop(name) for name in list(t)}))
 
 
-SPOILT |= {
-    "a shard of another set": (
-        lambda f: (shard(f), name_shards(f, "of-00002", "of-00003")),
-        "lacks 2 of its 2 weight files, first model-00001-of-00003.*; model-00001-of-00002.safetensors is of another",
-    ),
-    "a long name": (lambda f: (shard(f), name_shards(f, "model-00001", "x" * 300)), "lacks 1 of its 2 weight files"),
-    "two sets": (
-        lambda f: (
-            shutil.copy(f / "model.safetensors", f / "old"),
-            shard(f),
-            (f / "old").rename(f / "model.safetensors"),
-        ),
-        r"holds two sets of weights, model\.safetensors and 2 shards, first model-00001-of-00002.safetensors: move",
-    ),
-    "FSDP": (
-        lambda f: leave_parts(f, "pytorch_model_fsdp_0/__0_0.distcp"),
-        "merge all parts by accelerate merge-weights .*/pytorch_model_fsdp_0 OUT, and give the folder with the whole",
-    ),
-    "DeepSpeed": (
-        lambda f: leave_parts(f, "global_step9/zero_pp_rank_0_mp_rank_00_model_states.pt"),
-        r"merge all parts by zero_to_fp32\.py, and give the folder",
-    ),
-    "ZeRO-3": (
-        lambda f: change_weights(f, lambda t: t.update({"transformer.wte.weight": torch.empty(0)})),
-        r"\S+ is empty, as DeepSpeed's ZeRO-3 leaves a weight .* zero_to_fp32\.py",
-    ),
-    "another shape": (
-        lambda f: change_weights(f, lambda t: t.update({INNER: torch.zeros(7)})),
-        rf"{INNER} has the shape \(7,\), not \(\d+,\): put the config.json beside them that was saved with them",
-    ),
-    "an output layer that is neither tied nor there": (
-        lambda f: change_config(f, tie_word_embeddings=False),
-        "lm_head.weight is missing; if the output layer is the input embeddings, set tie_word_embeddings .* to true",
-    ),
-    "a compiled model": (
-        lambda f: rename_weights(f, "_orig_mod."),
-        r"is missing; _orig_mod\.\S+ has a name too long: save the model itself",
-    ),
-    "a lost weight": (
-        lambda f: change_weights(f, lambda t: t.__delitem__(INNER)),
-        f"{INNER} is missing; download the model again",
-    ),
-    "pointers of Git LFS": (
-        lambda f: (f / "model.safetensors").write_text(LFS),
-        r"model\.safetensors is a Git LFS pointer in place of the file: run 'git lfs pull' in its folder",
-    ),
-    "a tokenizer of Git LFS": (
-        lambda f: (f / "tokenizer.json").write_text(LFS),
-        r"tokenizer\.json is a Git LFS pointer",
-    ),
-    "no file of weights": (
-        lambda f: (f / "model.safetensors").write_bytes(bytes(3000)),
-        r"model\.safetensors cannot be read \(.*\); download the model again",
-    ),
-    "weights in float8": (
-        lambda f: write_numbers(f, torch.float8_e4m3fn),
-        r"weights of .* hold \S+ as F8_E4M3, .* and its config.json names no quantization that transformers knows",
-    ),
-    "int8 in a shard": (lambda f: (write_numbers(f, torch.int8, INNER), shard(f)), f"hold {INNER} as I8"),
-    "int8 of an unknown quantization": (
-        lambda f: (write_numbers(f, torch.int8), change_config(f, quantization_config={"quant_method": "novel"})),
-        "names the quantization 'novel', which transformers does not know: give the model in bfloat16",
-    ),
-    "a tokenizer of another text": (
-        forget_words,
-        "does not tell the words of the text apart: put the model's own tokenizer beside it, or give another text",
-    ),
-    "tokens without a number": (
-        lambda f: write_slow_tokenizer(f, {"w@@": 0}),
-        "makes the token None, and the model has 60, numbered from 0",
-    ),
+INNER, WTE = "transformer.h.0.mlp.c_fc.bias", "transformer.wte.weight"
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+HALF, INDEX = "model-00002-of-00002.safetensors", "model.safetensors.index.json"
+CODE = {"AutoModelForCausalLM": "modeling_mine.MyModel"}
+DISTRIBUTED = {
+    "pytorch_model_fsdp_0/__0_0.distcp": "merge all parts by accelerate merge-weights .*_fsdp_0 OUT, and give the",
+    "global_step9/zero_pp_rank_0_mp_rank_00_model_states.pt": r"merge all parts by zero_to_fp32\.py, and give",
 }
+OTHER = "shard-00001-model-00001-of-00001.safetensors"
+Spoil = Callable[[Path], object]
+WEIGHTS: list[tuple[Spoil, str]] = [
+    (lambda f: (shutil.copy(f / "model.safetensors", f / "old"), shard(f), (f / "old").rename(f / "model.safetensors")),
+     r"holds two sets of weights, model\.safetensors and 2 shards, first model-00001-of-00002.safetensors: move"),
+    (lambda f: change_weights(f, lambda t: t.update({WTE: torch.empty(0)})),
+     r"\S+ is empty, as DeepSpeed's ZeRO-3 leaves a weight .* zero_to_fp32\.py"),
+    (lambda f: (f / "model.safetensors").write_text(LFS),
+     r"model\.safetensors is a Git LFS pointer in place of the file: run 'git lfs pull' in its folder"),
+    (lambda f: (f / "model.safetensors").write_bytes(bytes(3000)),
+     r"model\.safetensors cannot be read \(.*\); download the model again"),
+]  # fmt: skip
+"""What the output layer alone shows too."""
+SPOILT: list[tuple[Spoil, str]] = [
+    *WEIGHTS,
+    (pickle_weights, r"holds only pickled weights \(pytorch_model.bin\).* convert them with: python -c"),
+    (lambda f: (shard(f), (f / HALF).unlink()), f"lacks 1 of its 2 weight files, first {HALF}"),
+    (lambda f: (shard(f), (f / INDEX).write_text("{}")), f"{INDEX} is damaged or of another kind"),
+    (lambda f: shutil.copy(f / "model.safetensors", f / OTHER), f"holds {OTHER}, and only model.safetensors, or"),
+    (lambda f: (f / "model.safetensors").rename(f / "weights.safetensors"),
+     "holds weights.safetensors, and only model.safetensors, or shards with"),
+    (lambda f: change_config(f, transformers_weights="sub/other.safetensors"),
+     r"config.json names the file of its weights itself \(transformers_weights\)"),
+    (lambda f: (f / "adapter_config.json").write_text("{}"),
+     "holds adapter_config.json, and only model.safetensors, .* are read: merge an adapter into its model"),
+    (lambda f: change_config(f, auto_map=CODE),
+     r"is code of its own \(auto_map names MyModel\), and no code that comes with a model is run here"),
+    (lambda f: change_config(f, model_type="bert", architectures=["BertForMaskedLM"]),
+     r"is not a causal language model \(model type 'bert', BertForMaskedLM\); only causal"),
+    (lambda f: change_config(f, model_type="bart", architectures=None, is_encoder_decoder=True),
+     r"is not a causal language model \(model type 'bart'\); only causal"),
+    (lambda f: [file.unlink() for file in f.glob("tokenizer*")],
+     "has no tokenizer; put the model's tokenizer.json beside its weights"),
+    (lambda f: (shard(f), name_shards(f, "of-00002", "of-00003")),
+     "lacks 2 of its 2 weight files, first model-00001-of-00003.*; model-00001-of-00002.safetensors is of another"),
+    (lambda f: (shard(f), name_shards(f, "model-00001", "x" * 300)), "lacks 1 of its 2 weight files"),
+    *((lambda f, part=part: leave_parts(f, part), sentence) for part, sentence in DISTRIBUTED.items()),
+    (lambda f: change_weights(f, lambda t: t.update({INNER: torch.zeros(7)})),
+     rf"{INNER} has the shape \(7,\), not \(\d+,\): put the config.json beside them that was saved with them"),
+    (lambda f: change_config(f, tie_word_embeddings=False),
+     "lm_head.weight is missing; if the output layer is the input embeddings, set tie_word_embeddings .* to true"),
+    (lambda f: rename_weights(f, "_orig_mod."),
+     r"is missing; _orig_mod\.\S+ has a name too long: save the model itself"),
+    (lambda f: change_weights(f, lambda t: t.__delitem__(INNER)), f"{INNER} is missing; download the model again"),
+    (lambda f: (f / "tokenizer.json").write_text(LFS), r"tokenizer\.json is a Git LFS pointer"),
+    (lambda f: write_numbers(f, torch.float8_e4m3fn),
+     r"weights of .* hold \S+ as F8_E4M3, .* and its config.json names no quantization that transformers knows"),
+    (lambda f: (write_numbers(f, torch.int8, INNER), shard(f)), f"hold {INNER} as I8"),
+    (lambda f: (write_numbers(f, torch.int8), change_config(f, quantization_config={"quant_method": "novel"})),
+     "names the quantization 'novel', which transformers does not know: give the model in bfloat16"),
+    (forget_words,
+     "does not tell the words of the text apart: put the model's own tokenizer beside it, or give another text"),
+    (lambda f: write_slow_tokenizer(f, {"w@@": 0}), "makes the token None, and the model has 60, numbered from 0"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SPOILT)
-def test_spoilt_folders(folder: Path, open_model: Open, name: str) -> None:
-    spoil, sentence = SPOILT[name]
+@pytest.mark.parametrize(("spoil", "sentence"), SPOILT)
+def test_spoilt_folders(folder: Path, open_model: Open, spoil: Spoil, sentence: str) -> None:
     spoil(folder)
     with pytest.raises(SourceError, match=sentence) as raised:
         rank(open_model(folder))
     assert "\n" not in str(raised.value)
-    if name in ("ZeRO-3", "two sets", "pointers of Git LFS", "no file of weights"):
+    if (spoil, sentence) in WEIGHTS:
         for measure in (head, argmaxable):
             with pytest.raises(SourceError, match=sentence):
                 measure(folder)

@@ -38,17 +38,6 @@ def counted(kind: type, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return calls
 
 
-def test_several_measurements_of_one_model(save: Save, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run the body once, also where the tokenizer's tokens are measured alone as well."""
-    source = sb.open(save("gpt-neox"), data=str(text), contexts=100, context_length=64, stride=32)
-    calls = counted(transformers.GPTNeoXForCausalLM, monkeypatch)
-    alone = source.without_padding()
-    for measure in (sb.rank, sb.kld, sb.gradient, sb.need, sb.perplexity):
-        measure(source)
-    sb.rank(alone)
-    assert calls["forward"] == 2
-
-
 def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is built without weights, for its output layer, and with them; one of the two forward passes checks it."""
     folder, calls = save("gpt2"), counted(transformers.GPT2LMHeadModel, monkeypatch)

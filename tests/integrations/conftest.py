@@ -13,6 +13,7 @@ GROUPED = {
     "hidden_size": d, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "num_key_value_heads": 1, "max_position_embeddings": 64, **SPECIAL,
 }  # fmt: skip
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 4, "mamba_n_groups": 1, "mamba_d_state": 4}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", {"n_embd": d, "n_layer": 2, "n_head": 2, "n_positions": 64, **SPECIAL}),
     "llama": ("LlamaForCausalLM", GROUPED),

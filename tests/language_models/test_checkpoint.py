@@ -59,113 +59,39 @@ def test_complete_holds_the_hash_of_every_other_file_but_the_times(run: Path) ->
     files = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
     assert set(hashes) == {name for name in files if "/" not in name} - {"COMPLETE", "timing.jsonl"}
     assert all(hashlib.sha256((run / name).read_bytes()).hexdigest() == digest for name, digest in hashes.items())
-
-
-def test_unfinished(run: Path) -> None:
     (run / "timing.jsonl").unlink()
-    checkpoint.load(run)  # the times are not sealed
-    (run / "COMPLETE").unlink()
-    with pytest.raises(RunError, match=r"is not finished \(it has no COMPLETE file\); run the same 'bottleneck train'"):
-        checkpoint.load(run)
-    assert checkpoint.is_run(run)
+    checkpoint.load(run)
 
 
-@pytest.mark.parametrize("name", ["config.json", "vocabulary.json", "model.safetensors", "metrics.jsonl"])
-def test_a_changed_or_lost_file_is_named(name: str, run: Path) -> None:
-    file = run / name
-    data = bytearray(file.read_bytes())
-    data[-2] ^= 1  # within a string, a number or a tensor; in config.json the last bracket
-    if name == "config.json":
-        data = bytearray(file.read_bytes().replace(b'"seed": 0', b'"seed": 1'))
-    file.write_bytes(data)
-    with pytest.raises(RunError, match=rf"{file} has changed since the run was finished; train the run again or copy"):
-        checkpoint.load(run)
-    file.unlink()
-    with pytest.raises(RunError, match=rf"has no config\.json|cannot read {file}: No such"):
-        checkpoint.load(run)
+def _write(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b'{"model_type": "gpt2"}', r"config\.json was not written by this tool"),
-        (b'{"format": "softmax-bottleneck run 2"}', r"\(its format is not 'softmax-bottleneck run 1'\)"),
-        (b"{", "it is not JSON"),
-        (b"\xff\xfe", "is not UTF-8"),
-    ],
-)
-def test_another_tools_config(data: bytes, message: str, run: Path) -> None:
-    (run / "config.json").write_bytes(data)
-    with pytest.raises(RunError, match=message):
-        checkpoint.load(run)
-    assert not checkpoint.is_run(run)
+def _change(name: str, change: Callable[[bytes], bytes], *, seal: bool = False) -> Callable[[Path], object]:
+    """Change the bytes of a file; ``seal``: as if it had been so when the run was finished."""
+
+    def changed(run: Path) -> None:
+        before = (run / name).read_bytes()
+        (run / name).write_bytes(after := change(before))
+        assert after != before
+        if seal:
+            _seal(run)
+
+    return changed
 
 
-def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
-    for path in (tmp_path / "missing", run / "config.json"):
-        with pytest.raises(
-            RunError,
-            match=f"the run folder {path} does not exist; 'bottleneck train --preset NAME --out {path}' makes one",
-        ):
-            checkpoint.load(path)
-        assert not checkpoint.is_run(path)
-    with pytest.raises(RunError, match=r"has no config\.json, so it is not a run"):
-        checkpoint.load(tmp_path)
-    (tmp_path / "config.json").mkdir()
-    with pytest.raises(RunError, match=r"cannot read .*config\.json: it is a folder"):
-        checkpoint.load(tmp_path)
+def _replaced(name: str, old: bytes, new: bytes, **seal: bool) -> Callable[[Path], object]:
+    return _change(name, lambda data: data.replace(old, new, 1), **seal)
 
 
-@pytest.mark.parametrize("data", [b"{}", b'{"sha256": {}}', b"\xff"])
-def test_a_damaged_seal(data: bytes, run: Path) -> None:
-    (run / "COMPLETE").write_bytes(data)
-    with pytest.raises(RunError, match=r"(COMPLETE is damaged|cannot read).*.*; train the run again"):
-        checkpoint.load(run)
+def _weights(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], object]:
+    def changed(run: Path) -> None:
+        tensors = load_file(run / "model.safetensors")
+        change(tensors)
+        (run / "model.safetensors").write_bytes(tensor_file.pack(tensors, key="model"))
+        _seal(run)
 
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: t.pop("head.bias"), "tensor 'head.bias' is missing or unexpected"),
-        (lambda t: t.update(extra=torch.ones(2)), "tensor 'extra' is missing or unexpected"),
-        (
-            lambda t: t.update({"head.bias": torch.ones(3)}),
-            r"'head\.bias' is torch.float32 of shape \(3,\), not torch.float32 of shape \(40,\)",
-        ),
-        (
-            lambda t: t.update({"head.bias": torch.ones(40).half()}),
-            r"'head\.bias' is torch.float16 of shape \(40,\), not torch.float32 of shape",
-        ),
-        (lambda t: t["head.bias"].fill_(torch.inf), "'head.bias' holds a number that is not finite"),
-        (lambda t: t["head.bias"].fill_(torch.nan), "'head.bias' holds a number that is not finite"),
-    ],
-)
-def test_weights_of_another_model(change: Callable[[dict[str, Any]], Any], message: str, run: Path) -> None:
-    tensors = load_file(run / "model.safetensors")
-    change(tensors)
-    (run / "model.safetensors").write_bytes(tensor_file.pack(tensors, key="model"))
-    _seal(run)
-    with pytest.raises(RunError, match=rf"model\.safetensors does not fit its config\.json: {message}"):
-        checkpoint.load(run)
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
-        ("config.json", '"model": {', '"modell": {'),
-        ("config.json", '"name": "mos"', '"name": "sofmax"'),
-        ("config.json", '"components": 3', '"components": "two"'),
-        ("vocabulary.json", "[", "{"),
-    ],
-)
-def test_contents_that_make_no_model(file: str, old: str, new: str, run: Path) -> None:
-    """Written by a later version, say, and sealed."""
-    text = (run / file).read_text()
-    assert old in text
-    (run / file).write_text(text.replace(old, new))
-    _seal(run)
-    with pytest.raises(RunError, match=f"{run}.* (cannot be read|is damaged)"):
-        checkpoint.load(run)
+    return changed
 
 
 def _flip(data: bytes, share: float) -> bytes:
@@ -175,24 +101,70 @@ def _flip(data: bytes, share: float) -> bytes:
     return bytes(changed)
 
 
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda data: b"",
-    "cut within the header": lambda data: data[:100],
-    "cut at the end": lambda data: data[:-1],
-    "the first number": lambda data: _flip(data, 0.0),
-    "the last number": lambda data: _flip(data, 0.999),
-}
+CHANGED = "has changed since the run was finished; train the run again or copy"
+NO_MODEL = "(cannot be read|is damaged)"
+UNFIT = r"model\.safetensors does not fit its config\.json: "
+DAMAGED = r"the weights .*model\.safetensors are damaged \(.*\); train the run again"
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (_replaced("config.json", b'"seed": 0', b'"seed": 1'), rf"config\.json {CHANGED}"),
+    (_change("vocabulary.json", lambda data: data[:-2] + b"x" + data[-1:]), rf"vocabulary\.json {CHANGED}"),
+    (_change("model.safetensors", lambda data: _flip(data, 0.999)), rf"model\.safetensors {CHANGED}"),
+    (_change("metrics.jsonl", lambda data: data[:-2] + b"x" + data[-1:]), rf"metrics\.jsonl {CHANGED}"),
+    (lambda run: (run / "config.json").unlink(), r"has no config\.json, so it is not a run"),
+    *(
+        (lambda run, name=name: (run / name).unlink(), rf"cannot read .*{name}: No such")
+        for name in ("vocabulary.json", "model.safetensors", "metrics.jsonl")
+    ),
+    (lambda run: (run / "COMPLETE").unlink(), r"it has no COMPLETE file\); run the same 'bottleneck train'"),
+    (lambda run: ((run / "config.json").unlink(), (run / "config.json").mkdir()), r"cannot read .*: it is a folder"),
+    (_write("config.json", b'{"model_type": "gpt2"}'), r"config\.json was not written by this tool"),
+    (_write("config.json", b'{"format": "softmax-bottleneck run 2"}'), "format is not 'softmax-bottleneck run 1'"),
+    (_write("config.json", b"{"), "it is not JSON"),
+    (_write("config.json", b"\xff\xfe"), "is not UTF-8"),
+    *(
+        (_write("COMPLETE", data), "(COMPLETE is damaged|cannot read).*.*; train the run again")
+        for data in (b"{}", b'{"sha256": {}}', b"\xff")
+    ),
+    (_weights(lambda t: t.pop("head.bias")), f"{UNFIT}tensor 'head.bias' is missing or unexpected"),
+    (_weights(lambda t: t.update(extra=torch.ones(2))), f"{UNFIT}tensor 'extra' is missing or unexpected"),
+    (_weights(lambda t: t.update({"head.bias": torch.ones(3)})), r"torch.float32 of shape \(3,\), not .* \(40,\)"),
+    (_weights(lambda t: t.update({"head.bias": torch.ones(40).half()})), r"torch.float16 of .*, not torch.float32 of"),
+    (_weights(lambda t: t["head.bias"].fill_(torch.inf)), f"{UNFIT}'head.bias' holds a number that is not finite"),
+    (_weights(lambda t: t["head.bias"].fill_(torch.nan)), f"{UNFIT}'head.bias' holds a number that is not finite"),
+    (_replaced("config.json", b'"model": {', b'"modell": {', seal=True), NO_MODEL),
+    (_replaced("config.json", b'"name": "mos"', b'"name": "sofmax"', seal=True), NO_MODEL),
+    (_replaced("config.json", b'"components": 3', b'"components": "two"', seal=True), NO_MODEL),
+    (_replaced("vocabulary.json", b"[", b"{", seal=True), NO_MODEL),
+    # The file's own checksum was made of the weights in memory, before any seal.
+    (_change("model.safetensors", lambda data: b"", seal=True), DAMAGED),
+    (_change("model.safetensors", lambda data: data[:100], seal=True), DAMAGED),
+    (_change("model.safetensors", lambda data: data[:-1], seal=True), DAMAGED),
+    (_change("model.safetensors", lambda data: _flip(data, 0.0), seal=True), DAMAGED),
+    (_change("model.safetensors", lambda data: _flip(data, 0.999), seal=True), DAMAGED),
+]
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_damaged_weights_are_seen_though_they_are_sealed(name: str, run: Path) -> None:
-    """The file's own checksum was made of the weights in memory."""
-    file = run / "model.safetensors"
-    file.write_bytes(DAMAGE[name](file.read_bytes()))
-    _seal(run)
-    for read in (checkpoint.load, check):
-        with pytest.raises(RunError, match=r"the weights .*model\.safetensors are damaged \(.*\); train the run again"):
-            read(run)
+@pytest.mark.parametrize(("damage", "sentence"), REFUSED)
+def test_what_is_not_the_run_that_was_written(damage: Callable[[Path], object], sentence: str, run: Path) -> None:
+    damage(run)
+    with pytest.raises(RunError, match=sentence) as raised:
+        checkpoint.load(run)
+    assert str(run) in str(raised.value)
+    if sentence == DAMAGED:
+        with pytest.raises(RunError, match=sentence):
+            check(run)
+
+
+def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", run / "config.json"):
+        sentence = f"the run folder {path} does not exist; 'bottleneck train --preset NAME --out {path}' makes one"
+        with pytest.raises(RunError, match=sentence):
+            checkpoint.load(path)
+        assert not checkpoint.is_run(path)
+    (run / "COMPLETE").unlink()
+    assert checkpoint.is_run(run)
+    (run / "config.json").write_text('{"model_type": "gpt2"}')
+    assert not checkpoint.is_run(run)
 
 
 @pytest.mark.parametrize("tied", [True, False])
