@@ -40,9 +40,7 @@ def _raise(number: int) -> Callable[..., Any]:
         (errno.EIO, "Input/output error"),
     ],
 )
-def test_a_failed_write_leaves_the_old_file(
-    number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file(number: int, remedy: str, tmp_path: Path, monkeypatch: Any) -> None:
     file = tmp_path / "file"
     files.write_bytes(file, b"old")
     for place, name in ((Path, "write_bytes"), (os, "fsync"), (Path, "replace")):

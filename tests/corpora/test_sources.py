@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -121,9 +122,7 @@ def test_a_damaged_archive_is_read_or_refused(
             each.read()
 
 
-def test_the_pinned_addresses_of_what_is_missing(
-    served: PinnedCorpus, serve: Serve, cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pinned_addresses_of_what_is_missing(served: PinnedCorpus, serve: Serve, cache: Path, capsys: Any) -> None:
     """After a broken connection the same call fetches the rest."""
     serve("/tiny.test.txt", TEXTS["test"][:10], length=len(TEXTS["test"]))
     with pytest.raises(CorpusError, match=r"tiny\.test\.txt could not be downloaded \(.*: check the address"):
@@ -148,8 +147,6 @@ def test_other_addresses_may_give_archives_and_files(tiny: PinnedCorpus, serve: 
     "url", ["file:///etc/passwd", "http://", "http://[::1", "http://127.0.0.1:port/", "http://127.0.0.1:9/nothing"]
 )
 def test_an_address_that_gives_nothing(url: str, tiny: PinnedCorpus) -> None:
-    with pytest.raises(
-        CorpusError, match=r"could not be downloaded \(.*\): check the address .* --from PATH$"
-    ) as error:
+    with pytest.raises(CorpusError, match=r"not be downloaded \(.*\): check the address .* --from PATH$") as error:
         get("tiny", urls=[url])
     assert "0x" not in str(error.value)

@@ -25,9 +25,7 @@ def _found(plif: PLIF, inputs: Tensor, upstream: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(0,), (1,), (99,), (3, 341), (7, 5, 29)])
 @pytest.mark.parametrize("threads", [1, 5])
-def test_as_by_kernels(
-    dtype: torch.dtype, shape: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_by_kernels(dtype: torch.dtype, shape: tuple[int, ...], threads: int, monkeypatch: Any) -> None:
     """Also where a thread gets 100 numbers, and from a matrix laid out by columns."""
     monkeypatch.setattr(plif_loops, "SMALLEST_SHARE", 100)
     monkeypatch.setattr(plif_loops.torch, "get_num_threads", lambda: threads)

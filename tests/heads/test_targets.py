@@ -73,9 +73,7 @@ def test_a_target_of_probability_zero(name: str, settings: dict[str, Any], reduc
 
 @every_masked
 @pytest.mark.parametrize("through", ["nll", "log_prob"])
-def test_a_masked_token_is_as_if_it_were_not_there(
-    name: str, settings: dict[str, Any], through: str, make: Make
-) -> None:
+def test_a_masked_token_is_as_if_it_were_not_there(name: str, settings: Any, through: str, make: Make) -> None:
     """Values and gradients are those of the head without the token; the gradients of the token's parameters are 0."""
     head, without = _masked(make(name, **settings)), make(name, **settings, vocab=6)
     without.load_state_dict({key: _without_token(tensor) for key, tensor in head.state_dict().items()})
@@ -120,7 +118,6 @@ def test_the_gradient_at_probability_zero_is_that_of_the_components_by_their_pri
     head, hidden = _masked(make(name).requires_grad_(False)), torch.randn(1, 5, dtype=torch.float64, requires_grad=True)
     (ours,) = torch.autograd.grad(head.nll(hidden, torch.tensor([2])), hidden)
     factors, log_prior, _ = head.scores(hidden)
-    assert log_prior is not None
     logits = factors[0].contexts @ head.weight.T
     others = torch.logsumexp(logits + head.get_parameter("bias"), -1)
     surrogate = (log_prior.detach().exp() * (others - logits[..., 2] - log_prior)).sum()

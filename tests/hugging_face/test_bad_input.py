@@ -246,9 +246,7 @@ def test_allowed_pickles_run_no_code(folder: Path, open_model: Open, tmp_path: P
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save({**tensors, "spy": Spy(tmp_path / "ran")}, folder / "pytorch_model.bin")
-    with pytest.raises(
-        SourceError, match=r"pytorch_model\.bin cannot be read \(it is damaged or holds more than tensors"
-    ):
+    with pytest.raises(SourceError, match=r"pytorch_model\.bin cannot be read \(it is damaged or holds more"):
         rank(open_model(folder, allow_pickle=True))
     assert not (tmp_path / "ran").exists()
 
@@ -348,9 +346,7 @@ def test_the_output_layer_that_should_be_tied_is_named(kind: Any, save: Save, op
 
 def test_models_need_their_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        ConfigurationError, match=r"need the package transformers: pip install 'softmax-bottleneck\[hf\]'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"package transformers: pip install 'softmax-bottleneck\[hf\]'"):
         open_source(folder)
 
 

@@ -49,9 +49,7 @@ class Spy(PreTrainedTokenizer):
 
 
 @pytest.mark.parametrize("names", [["tokenization_spy.Spy", None], {"AutoTokenizer": ["tokenization_spy.Spy", None]}])
-def test_a_tokenizer_that_is_code_is_refused(
-    names: Any, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_that_is_code_is_refused(names: Any, text: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Its model's type has no tokenizer of its own, for which transformers would ask."""
     monkeypatch.setattr(sys, "stdin", StringIO("y\n" * 9))
     sizes = {"vocab_size": 60, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1}

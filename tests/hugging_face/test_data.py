@@ -66,9 +66,7 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
         ("folder", "cannot read folder/train.txt"),
     ],
 )
-def test_a_text_is_looked_at_before_a_model(
-    data: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_is_looked_at_before_a_model(data: str, sentence: str, tmp_path: Path, monkeypatch: Any) -> None:
     """And on the command line, for all but folders, before PyTorch is imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path))
@@ -184,7 +182,6 @@ def test_padding_and_ignored_labels_are_left_out(name: str, side: str, save: Cal
         assert statistics["rank_centered"] == sb.rank(expected).rank_centered.value
     words = [f"w{token}" for token in texts[-1]]
     text = sb.open(model, data=loader, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)).text
-    assert text is not None
     assert (text.before(len(wanted) - 1, 50), text.sentence(len(wanted) - 2, 50)) == (
         " ".join(words[:-1]), " ".join(words),
     )  # fmt: skip

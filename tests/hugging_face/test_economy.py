@@ -50,9 +50,7 @@ def test_one_rank_of_a_folder(save: Save, text: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("how", ["report", "commands", "no padding"])
-def test_measurements_of_one_source_run_the_body_once(
-    how: str, save: Save, open_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measurements_of_one_source_run_the_body_once(how: str, save: Save, open_model: Any, monkeypatch: Any) -> None:
     """Those of a page, several of one source, and one of a model whose layer has rows beyond the tokenizer's."""
     kind, read = transformers.GPTNeoXModel, []
     forward = kind.forward

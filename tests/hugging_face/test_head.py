@@ -73,7 +73,6 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     folder = save("gpt-neox")
     both = open_model(folder)
     alone = both.without_padding()
-    assert alone is not None
     assert alone.shape[1] == 60
     tokenizer, model = (open_model(folder, vocab=vocab) for vocab in ("tokenizer", "model"))
     assert tokenizer.without_padding() is model.without_padding() is None
@@ -167,9 +166,7 @@ def test_final_norms(dtype: str, save: Save, open_model: Open) -> None:
 def test_tokens_that_the_bias_masks(save: Save, open_model: Open, masked: list[int], mask: float) -> None:
     """Their log-probability is −∞ in every context: refused, or left out of the factors and of the blocks alike."""
     folder = change_weights(save("phi"), lambda t: t["lm_head.bias"].__setitem__(masked, mask))
-    with pytest.raises(
-        MatrixError, match=rf"bias of .* is -inf for token {masked[0]}: .*; rank\(\) with inf='drop-columns' leaves"
-    ):
+    with pytest.raises(MatrixError, match=rf"bias of .* -inf for token {masked[0]}: .* inf='drop-columns' leaves"):
         rank(open_model(folder))
     log_probs = log_probs_of(open_model(folder, precise=True))
     assert np.isneginf(log_probs[:, masked]).all()

@@ -170,9 +170,7 @@ def test_a_quantized_output_layer_is_measured_as_the_numbers_it_means(loaded: An
     layers = plain.lm_head, quantized.lm_head
     assert len({str(sb.rank(layer, hidden=hidden).rank) for layer in layers}) == 1
     for model, options in ((packed, {"data": ids}), (packed.lm_head, {"hidden": hidden})):
-        with pytest.raises(
-            SourceError, match=r"W of .* is a Packed of torch\.float32, .*: put a plain tensor in its place"
-        ):
+        with pytest.raises(SourceError, match=r"W of .* is a Packed of torch\.float32, .*: put a plain tensor"):
             sb.rank(model, **options)
     with pytest.raises(ConfigurationError, match="the weight of lm_head is a Quantized, not a plain parameter"):
         with_head(quantized, "mos")

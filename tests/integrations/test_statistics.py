@@ -101,7 +101,6 @@ def test_head_statistics_are_those_of_numpy() -> None:
     cosines = (units @ units.T)[~torch.eye(70, dtype=torch.bool)]
     assert as_dict["weight"]["mean_cosine"] == pytest.approx(float(cosines.mean()))
     assert as_dict["bias_norm"] == pytest.approx(float(b.norm()))
-    assert found.hidden is not None
     assert found.hidden.shape == (120, 6)
     states = H.double().flatten(0, 1)
     torch.testing.assert_close(torch.from_numpy(found.hidden.values), torch.linalg.svdvals(states))

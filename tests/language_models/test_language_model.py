@@ -51,7 +51,6 @@ def test_tied_embeddings_get_both_gradients() -> None:
     ids = torch.randint(11, (6, 2))
     for model in (tied, apart):
         model.head.nll(model.hidden(ids[:-1])[0], ids[1:]).backward()
-    assert apart.backbone.embedding.weight.grad is not None
     assert apart.head.weight.grad is not None
     both = apart.backbone.embedding.weight.grad + apart.head.weight.grad
     torch.testing.assert_close(tied.backbone.embedding.weight.grad, both)

@@ -25,7 +25,6 @@ def _corpus(text: str) -> Corpus:
 def _strings(batch: Batch, decode: Vocabulary) -> list[Pair]:
     """Read a batch column by column, without its padding."""
     pairs = []
-    assert batch.contexts is not None
     for column in range(batch.inputs.shape[1]):
         lines = [line[line >= 0] for line in batch.contexts[:, :, column]]
         targets = batch.targets[:, column]

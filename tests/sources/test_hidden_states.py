@@ -75,9 +75,7 @@ def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: flo
         (lambda states: states.roll(-1, 0), "one token too early"),
     ],
 )
-def test_states_of_another_place_are_told(
-    text: Any, change: Any, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_states_of_another_place_are_told(text: Any, change: Any, told: str, tmp_path: Path, caplog: Any) -> None:
     weight, ids, states = text
     how = save(tmp_path, weight, ids, change(states))
     report = rank(str(tmp_path / "text"), **how)
@@ -91,9 +89,7 @@ def test_states_of_another_place_are_told(
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 20.0])
-def test_states_of_a_random_text_are_not_called_wrong(
-    text: Any, scale: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_states_of_a_random_text_are_not_called_wrong(text: Any, scale: float, tmp_path: Path, caplog: Any) -> None:
     """Nor those of an untrained model, whose logits are all near zero: what can be the cause is logged."""
     weight, ids, states = text
     how = save(tmp_path, weight, ids, scale * states[torch.randperm(200, generator=torch.Generator().manual_seed(1))])
@@ -277,9 +273,7 @@ ZEROS = torch.zeros(9, D)
         *((ZEROS, {"softcap": value}, "1e30, and the cap must") for value in (np.inf, -1)),
     ],
 )
-def test_arrays_that_do_not_fit(
-    states: Any, options: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrays_that_do_not_fit(states: Any, options: Any, told: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     ids = {"token_ids": options["token_ids"]} if "token_ids" in options else {}
     save_file({"hidden_states": states, **ids}, "h.safetensors")

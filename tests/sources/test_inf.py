@@ -99,7 +99,5 @@ def test_nothing_left() -> None:
 def test_log_probabilities_of_some_tokens_alone_are_refused() -> None:
     log_probs = np.log(np.random.default_rng(0).dirichlet(np.ones(8), 5))
     log_probs[np.arange(5), log_probs.argmax(1)] = -np.inf
-    with pytest.raises(
-        MatrixError, match=r"row 0 of array holds -inf for 1 of its tokens, .* others sum to 0\.[3-9]\d*: give"
-    ):
+    with pytest.raises(MatrixError, match=r"row 0 of array holds -inf for 1 of its .* sum to 0\.[3-9]\d*: give"):
         rank(log_probs)

@@ -29,7 +29,6 @@ def test_its_rows(corpus: Path) -> None:
     ids = text.split("test")
     model = KneserNey.fit(text.split("train"), order=3, vocab_size=21)
     assert source.shape == (len(ids) - 1, 21)
-    assert source.targets is not None
     assert source.targets.tolist() == ids[1:].tolist()
     expected = model.log_prob(histories(ids[:-1], 3))
     np.testing.assert_array_equal(np.concatenate([block.log_probs for block in source.blocks()]), expected)

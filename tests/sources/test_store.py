@@ -43,9 +43,7 @@ def stored(log_probs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("head", "dtype"), [("softmax", "float32"), ("mos", "float64")])
-def test_a_runs_store_is_the_run(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, dtype: str
-) -> None:
+def test_a_runs_store_is_the_run(runs: Any, tmp_path: Path, monkeypatch: Any, head: str, dtype: str) -> None:
     monkeypatch.setattr(base, "BLOCK_BYTES", 50 * 40 * np.dtype(dtype).itemsize)
     source = open_source(runs[head], dtype=dtype)
     found = open_source(dump(source, tmp_path / "s.zarr"))
@@ -134,9 +132,7 @@ class Recording(np.ndarray):
         return super().__getitem__(key)
 
 
-def test_a_dump_that_stops_is_continued_where_it_was(
-    log_probs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dump_that_stops_is_continued_where_it_was(log_probs: Make, tmp_path: Path, monkeypatch: Any) -> None:
     """What is there already is not computed again, and a finished dump computes nothing."""
     monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
     store = tmp_path / "s.zarr"
@@ -152,9 +148,7 @@ def test_a_dump_that_stops_is_continued_where_it_was(
         f"12 of 18 contexts are kept in {store}, and the same command continues from there"
     ]
     assert Recording.computed == [0, 4, 8, 12]
-    with pytest.raises(
-        StoreError, match=r"rows 12 to 15 of the store .* are missing .*: run the same 'bottleneck dump'"
-    ):
+    with pytest.raises(StoreError, match=r"rows 12 to 15 of the store .* missing .*: run the same 'bottleneck dump'"):
         rank(store)
     monkeypatch.setattr(Recording, "stop", False)
     dump(source, store)
@@ -217,9 +211,7 @@ def test_damage_is_seen_and_written_anew(damage: str, log_probs: Make, tmp_path:
     np.testing.assert_array_equal(open_source(store).targets, source.targets)
 
 
-def test_how_a_path_is_spelled_is_no_difference(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_a_path_is_spelled_is_no_difference(runs: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
     store = dump(open_source(runs["softmax"]), tmp_path / "s.zarr")
     before = tree(store)
     monkeypatch.chdir(runs["softmax"].parent)
@@ -243,9 +235,7 @@ def test_nan_is_not_written(log_probs: Make, tmp_path: Path, monkeypatch: pytest
         dump(source, tmp_path / "s.zarr")
 
 
-def test_a_store_of_something_else_is_left_alone(
-    stored: Path, log_probs: Make, runs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_store_of_something_else_is_left_alone(stored: Path, log_probs: Make, runs: Any, tmp_path: Path) -> None:
     mos = runs["mos"]
     run = dump(open_source(mos), tmp_path / "run.zarr")
     for store, other, difference in (

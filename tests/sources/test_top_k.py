@@ -58,7 +58,6 @@ def test_every_form_shows_the_same(form: str, tmp_path: Path) -> None:
     text = Text(ids=np.zeros(1, np.int64), starts=np.zeros(1, np.int64), tokenizer=Spelled())  # type: ignore[arg-type]
     source = source.of_vocabulary(M, text)
     (part,) = source.parts()
-    assert source.targets is not None
     assert source.targets.tolist() == targets
     for row, target, values, seen in zip(P, targets, part.log_probs, part.seen, strict=True):
         shown = sorted({*top(row), target})
@@ -153,7 +152,6 @@ def live(tmp_path: Path) -> Iterator[str]:
         limit = threading.Timer(60, server.kill)
         limit.start()
         try:
-            assert server.stdout is not None
             address = server.stdout.readline().decode().strip()
             records = []
             for path, question in QUESTIONS.items():
@@ -262,8 +260,6 @@ def test_a_model_reads_the_tokens_of_answers(form: str, tmp_path: Path) -> None:
     P = model_log_probs([0, *targets])[:-1]
     if form == "chat":
         text = open_source(MODEL, data=[0, *targets]).text
-        assert text is not None
-        assert text.tokenizer is not None
         spelled = text.tokenizer.spelled([*range(151)])
         tokens = entries(P, targets, spelling=lambda token: spelled[token].encode())
         choice = {"index": 0, "logprobs": {"content": tokens}, "token_ids": targets}
@@ -299,9 +295,7 @@ def test_a_truncated_distribution_is_refused(cut: str, listed: str, tmp_path: Pa
     records = [[[row[i], i, None] for i in ids] for row, ids in zip(R, rows, strict=True)]
     meta = {"output_top_logprobs": records, "output_token_logprobs": [each[0] for each in records]}
     path = write(tmp_path / "answers.jsonl", [{"meta_info": meta}])
-    with pytest.raises(
-        SourceError, match=r"holds truncated distributions: in \d+ of 30 contexts the probabilities shown"
-    ):
+    with pytest.raises(SourceError, match=r"holds truncated distributions: in \d+ of 30 contexts the"):
         compare(path, Q)
 
 

@@ -78,8 +78,6 @@ def test_what_cannot_be_taken_is_one_sentence(name: str, arguments: dict[str, An
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_stopped_program_is_unknown(
-    module: Any, answer: Callable[[], Any], unknown: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_program_is_unknown(module: Any, answer: Callable[[], Any], unknown: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "minimize", lambda *_, **__: None)
     assert answer() == unknown

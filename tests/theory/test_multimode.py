@@ -77,8 +77,6 @@ def test_separations_carry_their_proof(seed: int, d: int, vocab: int, biased: bo
         logits = W @ found.h + b
         assert logits[above].min() > logits[below].max()
     else:
-        assert found.above is not None
-        assert found.below is not None
         np.testing.assert_allclose(found.above @ W[above], found.below @ W[below], atol=1e-7)
         assert found.above @ b[above] <= found.below @ b[below] + 1e-7
         tried = generator.standard_normal((2000, d)) * generator.exponential(3, (2000, 1)) @ W.T + b

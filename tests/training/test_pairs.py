@@ -28,7 +28,6 @@ def _model(config: RunConfig) -> tuple[LanguageModel, corpora.Corpus]:
 
 
 def _pairs(batch: Batch) -> Counter[bytes]:
-    assert batch.contexts is not None
     parts = [(batch.inputs[:, at], batch.targets[:, at], batch.contexts[:, :, at]) for at in range(len(batch.inputs.T))]
     # Without padding, which depends on the other pairs of the batch.
     return Counter(repr([[x for x in part.ravel().tolist() if x > 0] for part in one]).encode() for one in parts)
@@ -37,7 +36,6 @@ def _pairs(batch: Batch) -> Counter[bytes]:
 def test_an_epoch_has_every_pair_once_in_an_order_of_its_own(talk_folder: Path) -> None:
     corpus, settings = corpora.load(talk_folder), TrainingConfig(batch_size=5)
     data = Epochs(corpus, settings, seed=7, lines=3)
-    assert data.pairs is not None
     everything = _pairs(data.pairs.of(range(len(data.pairs))))
     assert everything.total() == len(data.pairs) > 80
     first, again, second = (list(data.batches(epoch)) for epoch in (0, 0, 1))

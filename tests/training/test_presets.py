@@ -60,7 +60,6 @@ last is 33M in both papers, which is 33.56 million without its fraction."""
 def test_the_papers_sizes(name: str) -> None:
     vocab_sizes = {"ptb": 10_000, "wikitext-2": 33_278, "text8": 27, "one-billion": 100_000}
     parameters = find(name).parameters(vocab_sizes[find(name).config.corpus])
-    assert parameters is not None
     assert round(parameters / 1e6, len(str(PUBLISHED[name]).partition(".")[2])) == PUBLISHED[name]
 
 
@@ -111,7 +110,6 @@ def test_what_was_measured_is_what_the_committed_reports_say(preset: Preset) -> 
         assert preset.expected == "not measured yet"
         return
     said = SAID.search(preset.expected)
-    assert said is not None
     ranks = [report["report"]["rank"] for report in reports]
     assert round(mean(report["test_perplexity"] for report in reports), len(said[2])) == float(said[1])
     least, largest, low, high = (number and int(number.replace(",", "")) for number in said.groups()[2:])

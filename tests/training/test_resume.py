@@ -145,7 +145,6 @@ def test_a_real_process_is_stopped_killed_and_interrupted(tmp_path: Path, config
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     with _command(tmp_path) as process:
-        assert process.stderr is not None
         assert "continuing from step" in process.stderr.readline()
         process.terminate()
         _, errors = process.communicate(timeout=120)

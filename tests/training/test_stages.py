@@ -88,9 +88,7 @@ def test_averaging_can_start_and_training_stop_within_an_epoch(tmp_path: Path, c
     assert [row["valid_loss"] for row in stopped] == [row["valid_loss"] for row in rows[: fired + 1]]
 
 
-def test_random_lengths_scale_the_learning_rate(
-    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_lengths_scale_the_learning_rate(tmp_path: Path, configure: Configure, monkeypatch: Any) -> None:
     rates, sizes = [], []
     accumulate, set_rate = loop.accumulate, loop.optimizers.set_learning_rate
     monkeypatch.setattr(
@@ -148,9 +146,7 @@ def test_finetuning(tmp_path: Path, configure: Configure) -> None:
     assert [row["averaged_steps"] for row in rows] == [row["step"] - second["step"] for row in rows]
 
 
-def test_waiting_for_averages_nothing_stops(
-    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_averages_nothing_stops(tmp_path: Path, configure: Configure, monkeypatch: Any) -> None:
     """The losses of plain SGD do not end what is to be averaged from epoch 3 on; those of the averages do."""
     rising = (1 + 0.1 * n for n in range(100))
     monkeypatch.setattr(loop, "mean_nll", lambda *_, **__: next(rising))

@@ -237,7 +237,6 @@ def test_noise_is_seen_whatever_its_shape() -> None:
     for size in (1.0, np.exp(rng.standard_normal((300, 1))), np.exp(rng.standard_normal(200)), np.abs(signal)):
         noise = 1e-4 * size * rng.standard_normal(signal.shape)
         found = find_noise(signal + noise, eps=EPS["float64"])
-        assert found is not None
         assert 0.5 < found.deviation * (math.sqrt(300) + math.sqrt(200)) / np.linalg.norm(noise, 2) < 1.1
     assert find_noise(rng.standard_normal((300, 200)), eps=EPS["float64"]) is None  # noise alone is the matrix
 
@@ -246,7 +245,6 @@ def test_noise_is_seen_whatever_its_shape() -> None:
 def test_noise_is_seen_behind_directions_that_fill_half_of_the_sample(d: int) -> None:
     """The first 512 columns alone hold no noise from 504 directions on."""
     found = find_noise(np.round(low_rank(2048, 1024, d), 1), eps=EPS["float64"])
-    assert found is not None
     assert found.is_coarse
     assert found.step == pytest.approx(0.1, rel=0.05)
 
