@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pipelines import assert_open, assert_true
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError
+from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.spectrum import SpectrumSettings, build, decompose, matrix_spectrum
 
@@ -200,8 +201,6 @@ def test_spectra_end_where_the_method_sees_no_further() -> None:
 
 
 def test_a_store_keeps_masks_as_minus_infinity(tmp_path: Any) -> None:
-    from softmax_bottleneck.measure.dumping import dump
-
     logits = torch.from_numpy(product(64, 50, 4)).float()
     logits[:, 7] = -1e9
     store = dump(open_source(logits, kind="logits"), tmp_path / "a.zarr")

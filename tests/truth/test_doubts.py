@@ -33,14 +33,6 @@ def masked_in_most() -> Matrix:
     return matrix
 
 
-@pytest.fixture
-def loud() -> Matrix:
-    """A matrix of rank 10 with a row that hides all others in float32."""
-    matrix = low_rank(300, 100, 10)
-    matrix[0] *= 1e8
-    return matrix
-
-
 def test_a_store_keeps_a_doubt(masked_in_most: Matrix, tmp_path: Path) -> None:
     store = tmp_path / "a.zarr"
     dump(masked_in_most.astype(np.float32), store, kind="logits")
@@ -112,7 +104,10 @@ def test_extended_logits_in_a_store_are_read_behind_a_url(tmp_path: Path) -> Non
         assert rank(name).rank.value == rank(source).rank.value == 6
 
 
-def test_a_doubt_follows_from_the_coarser_eps(loud: Matrix) -> None:
+def test_a_doubt_follows_from_the_coarser_eps() -> None:
+    """A row of a matrix of rank 10 hides all others in float32."""
+    loud = low_rank(300, 100, 10)
+    loud[0] *= 1e8
     report = rank(loud, kind="matrix", eps="float32")
     assert (report.rank.low, report.rank.high, report.rank.determinate) == (1, 100, False)
     assert rank(loud, kind="matrix").rank.value == 10
