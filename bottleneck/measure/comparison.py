@@ -290,7 +290,8 @@ class Comparisons(Results[Comparison]):
             closest.append(each.name)
         agree = table_cells(models[0].statistics)[LABELS["same_top"]]
         alike = ", which cannot be told apart," if len(closest) > 1 else ""
-        is_closest = f"{' and '.join(closest)}{alike} {'are' if alike else 'is'} closest to {models[0].names[0]}"
+        names = " and ".join(filter(None, (", ".join(closest[:-1]), closest[-1])))
+        is_closest = f"{names}{alike} {'are' if alike else 'is'} closest to {models[0].names[0]}"
         text = f"{is_closest}: the same token is the likeliest in {agree} of {models[0].contexts:,} contexts"
         if not any(each.limits for each in models):
             return text
