@@ -146,6 +146,11 @@ class Source(ABC):
     """Hashes of everything that the entries depend on: an interrupted dump continues only if they agree."""
 
     @property
+    def name(self) -> str:
+        """The label that it was given, otherwise its path."""
+        return str(self.description.get("label") or self.description["path"])
+
+    @property
     @abstractmethod
     def precision(self) -> Precision:
         """The relative roundoff of the least precise step that computed the entries."""
@@ -238,7 +243,7 @@ class Source(ABC):
         if impossible.size and self.targets is not None:
             row = start + int(impossible[0])
             raise SourceError(
-                f"{self.description['path']} gives token {self.targets[row]:,}, which follows context {row:,}, "
+                f"{self.name} gives token {self.targets[row]:,}, which follows context {row:,}, "
                 "probability 0: the loss is infinite; take a text without this token, or a model that does not mask it"
             )
 

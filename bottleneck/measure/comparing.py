@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import Any, Unpack, overload
 
@@ -107,17 +107,18 @@ def compare(
     if (second is None) != several or (several and len(first) < 2) or (not several and is_several(first)):
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")
     named = labelled(first if several else [first, second])
-    settings, sources = SpectrumSettings.of(options), prepared(named.values(), options)
+    settings, opened = SpectrumSettings.of(options), prepared(named.values(), options)
+    sources = [_labelled(source, label) for label, source in zip(named, opened, strict=True)]
     for source in sources:
         if source.description["kind"] == "matrix":
-            raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
+            raise SourceError(f"{source.name} is a matrix of any kind: give log-probabilities or logits")
     if isinstance(sources[0], TopK):  # which does not tell how many tokens there are
         text = text_of(sources[1:])
         sources[0] = sources[0].of_vocabulary(min(source.shape[1] for source in sources[1:]), text)
     reference, *models = sources
     if part := next((model for model in models if isinstance(model, PartialSource)), None):
         raise SourceError(
-            f"{part.description['path']} holds a part of each distribution, so KL(P‖Q) has no upper bound with it as "
+            f"{part.name} holds a part of each distribution, so KL(P‖Q) has no upper bound with it as "
             "Q: give it as the first source, the REFERENCE"
         )
     scored = [source.scored() for source in sources]
@@ -129,7 +130,7 @@ def compare(
         raise ConfigurationError("which tokens follow is unknown, so leave out ", Parameter("max_ppl_ratio"))
     if (temperature != 1 or floor) and isinstance(reference, PartialSource):
         raise ConfigurationError(
-            f"{reference.description['path']} holds a part of each distribution, which cannot be normalized again: "
+            f"{reference.name} holds a part of each distribution, which cannot be normalized again: "
             "leave out ", Parameter("floor" if floor else "temperature"),
         )  # fmt: skip
     pairs = [Pair(reference, model, targets, examples, temperature=temperature, floor=floor) for model in models]
@@ -141,14 +142,7 @@ def compare(
             bar.advance(len(first_block.log_probs))
     bounds = dict(zip(SIGNS, limits, strict=True))
     results = [pair.comparison(settings, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs]
-    if not several:
-        return results[0]
-    label_of_reference, *labels = named
-    return Comparisons(
-        farther_by_pairs(
-            [_labelled(each, label_of_reference, label) for each, label in zip(results, labels, strict=True)]
-        )
-    )
+    return Comparisons(farther_by_pairs(results)) if several else results[0]
 
 
 def _checked(**how: Any) -> Iterable[Any]:
@@ -168,13 +162,13 @@ def _rows(source: Source, rows: int) -> Iterator[Any]:
     return source.parts(ranges) if isinstance(source, PartialSource) else source.blocks(ranges)
 
 
-def _labelled(comparison: Comparison, *labels: str) -> Comparison:
-    """Return a comparison whose sources have these labels, where they are not the ends of their paths."""
-    first, second = (
-        source if short_names([source["path"]]) == [label] else {**source, "label": label}
-        for source, label in zip(comparison.sources, labels, strict=True)
-    )
-    return replace(comparison, sources=(first, second))
+def _labelled(source: Source, label: str) -> Source:
+    """Return a source with this label, where it is not the end of its path."""
+    if short_names([str(source.description["path"])]) == [label]:
+        return source
+    source = copy.copy(source)
+    source.description = {**source.description, "label": label}
+    return source
 
 
 def _check_vocabularies(sources: Sequence[Source], options: Any) -> None:
@@ -190,7 +184,7 @@ def _check_vocabularies(sources: Sequence[Source], options: Any) -> None:
         return
     scores = [perplexity(source, progress=options.get("progress", False)) for source in sources]
     each = (
-        f"{source.description['path']} {score.per_byte:.4f} ({score.bytes:,} bytes)"
+        f"{source.name} {score.per_byte:.4f} ({score.bytes:,} bytes)"
         for source, score in zip(sources, scores, strict=True)
         if score.per_byte
     )
@@ -205,10 +199,10 @@ def _targets(sources: Sequence[Source]) -> Ids | None:
     least, why = min(source.shape[1] for source in sources), ""
     counts = [source.shape[0] for source in sources]
     if len(set(counts)) > 1:
-        each = (f"{source.description['path']} has {n:,}" for source, n in zip(sources, counts, strict=True))
+        each = (f"{source.name} has {n:,}" for source, n in zip(sources, counts, strict=True))
         raise SourceError(
             f"the sources have different numbers of contexts: {', '.join(each)}; if all are on one text and begin "
-            "with the same contexts, compare the first of each: give ", Parameter("contexts"), f" {min(counts)}",
+            "with the same contexts, compare the first of each: give ", Parameter("contexts", min(counts)),
         )  # fmt: skip
     rows = [source.targets for source in sources if source.targets is not None]
     known = None if not rows else reduce(lambda one, other: np.where(one < 0, other, one), rows)
@@ -223,7 +217,7 @@ def _targets(sources: Sequence[Source]) -> Ids | None:
             why = f"token {known[row]:,}, which follows context {row:,}, is missing in a vocabulary of {least:,} tokens"
         if why:
             raise SourceError(
-                f"{' and '.join(str(each.description['path']) for each in sources)} do not predict the same tokens: "
+                f"{' and '.join(each.name for each in sources)} do not predict the same tokens: "
                 f"{why}; compare models with one vocabulary on one text, with the same ",
                 Parameter("contexts"), ", ", Parameter("context_length"), " and ", Parameter("stride"), ", and use ",
                 Parameter("bos", "off"), " if only one of them begins its windows with a special token",

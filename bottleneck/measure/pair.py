@@ -56,7 +56,7 @@ class Pair:
         self._is_partial = isinstance(reference, PartialSource)
         self._vocab = min(reference.shape[1], model.shape[1])
         if self._is_partial and self._vocab < reference.shape[1]:
-            one, other = (str(source.description["path"]) for source in self._sources)
+            one, other = (source.name for source in self._sources)
             raise SourceError(
                 f"{other} has {model.shape[1]:,} tokens, and {one} has {reference.shape[1]:,}: give a model with as "
                 "many, or more"
@@ -150,7 +150,7 @@ class Pair:
         found = {name: ByContext(each[0], each[1], self._is_partial, starts) for name, each in joined.items()}
         if like_llama_cpp and "kl_llama_cpp" not in found:
             raise SourceError(
-                f"{reference.description['path']} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
+                f"{reference.name} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
                 "llama.cpp's KL sums over: leave out --like-llama-cpp"
             )
         notes = self._notes(found, like_llama_cpp=like_llama_cpp)
@@ -184,7 +184,7 @@ class Pair:
         reference = self._sources[0]
         notes = [
             f"cut to the first {self._vocab:,} tokens, which both have, and renormalized; the others hold "
-            f"{cut / source.shape[0]:.2g} of the probability of {source.description['path']}"
+            f"{cut / source.shape[0]:.2g} of the probability of {source.name}"
             for cut, source in zip(self._cut, self._sources, strict=True)
             if source.shape[1] > self._vocab
         ]
@@ -192,7 +192,7 @@ class Pair:
             if ((left_out > 0) & (left_out < reference.shape[0])).any():
                 share = 100 * left_out.sum() / (reference.shape[0] * self._vocab)
                 notes.append(
-                    f"{source.description['path']} leaves out {share:.3g} % of its numbers (-inf or a mask), other "
+                    f"{source.name} leaves out {share:.3g} % of its numbers (-inf or a mask), other "
                     "tokens in each context, as truncations do (top-k, top-p): this compares what they left, not the "
                     "model's own distributions"
                 )

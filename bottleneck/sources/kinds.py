@@ -275,9 +275,9 @@ def _name(source: Any) -> str:
     if isinstance(source, str | Path):
         return str(source)
     if isinstance(source, Source):
-        return str(source.description["path"])
+        return source.name
     names = (getattr(source, attribute, None) for attribute in ("path", "name_or_path", "__name__"))
-    return str(next(filter(None, names), type(source).__name__))
+    return str(next(filter(None, names), "array" if is_array(source) else type(source).__name__))
 
 
 def _opened(source: Any, kind: Kind, values: Mapping[str, Any]) -> Source:
