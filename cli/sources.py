@@ -139,14 +139,13 @@ def measure_all(
 ) -> list[Result]:
     """Measure each source, and its tokenizer's tokens alone, name each result by its label, and show all results.
 
-    Of several sources, each result is printed on standard error as soon as it is there. An error or an interruption
-    ends the measurements; the results before it are shown.
+    An error or an interruption ends the measurements; the results before it are shown.
     """
     from softmax_bottleneck.sources.measurement import results_of
 
     results: list[Result] = []
     try:
-        for result in results_of(sources, measure, progress()):
+        for result in results_of(sources, measure):
             results.append(result)
     finally:
         if results:

@@ -173,10 +173,6 @@ class Result(ABC):
         first = [text if label == "verdict" else f"{label} {text}" for label, text in rows]
         return f"{type(self).__name__}({repr(self.name) + ': ' if self.name else ''}{'; '.join(first)})"
 
-    def line(self) -> str:
-        """Return the name and the cells of a table, on one line."""
-        return f"{self.name}: {', '.join(f'{heading} {text}' for heading, text in self.columns().items())}"
-
     def _repr_html_(self) -> str:
         return html_table(self.rows())
 

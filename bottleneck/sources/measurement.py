@@ -13,7 +13,7 @@ from torch import nn
 from ..core.checks import typed
 from ..core.clock import counting
 from ..core.options import LAYER, OPENING, Opening, Option, check_options, table, takes
-from ..core.progress import SILENT, Progress, reporting
+from ..core.progress import Progress, reporting
 from ..language_models import Source
 from ..language_models.layer import OutputWeights
 from ..results.base import Result, Results, short_names
@@ -129,10 +129,10 @@ def measurement(  # type: ignore[misc]
             if not is_several(source):
                 (one,) = opens([source], settings)
                 return measure(one, started)
-            by_label, progress = labelled(source), reporting(settings.get("progress", False))
+            by_label = labelled(source)
             settings |= {**of_all(by_label.values()), **own_settings}
             sources = dict(zip(by_label, opens(by_label.values(), settings), strict=True))
-            return several(results_of(sources, lambda each: counting()(measure)(each, time.monotonic()), progress))
+            return several(results_of(sources, lambda each: counting()(measure)(each, time.monotonic())))
 
         shown = [first.replace(annotation="Any"), *others]
         measured.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ def measurement(  # type: ignore[misc]
     return decorate
 
 
-def results_of(sources: dict[str, Any], measure: Callable[[Any], Any], progress: Progress = SILENT) -> Iterator[Any]:
+def results_of(sources: dict[str, Any], measure: Callable[[Any], Any]) -> Iterator[Any]:
     """Yield the result of each source, and of its tokenizer's tokens alone if its output layer has more, by its label.
 
     A single source has a label only where that is not the end of its path. Sources are removed as they are measured, so
@@ -157,8 +157,4 @@ def results_of(sources: dict[str, Any], measure: Callable[[Any], Any], progress:
         for name in (label, f"{label}, no padding")[: 1 + is_padded]:
             each = source if name == label else source.without_padding()  # with what the first measurement computed
             result = measure(each)
-            if many or label not in short_names([result.name]):
-                result = result.named(name)
-            if many:
-                progress.line(result.line())
-            yield result
+            yield result.named(name) if many or label not in short_names([result.name]) else result

@@ -218,9 +218,7 @@ def test_a_number_that_is_not_finite_or_absurd(tmp_path: Path, configure: Config
         run = tmp_path / str(number)
         with pytest.MonkeyPatch.context() as patch:
             _break(patch, *fault)
-            with pytest.raises(
-                TrainingError, match=rf"^{text}; the last saved state .*: {remedy} and train into a"
-            ):
+            with pytest.raises(TrainingError, match=rf"^{text}; the last saved state .*: {remedy} and train into a"):
                 train(config, run)
         assert not (run / "model.safetensors").exists()
         with pytest.raises(RunError, match="has no best weights yet, because it stopped before its first validation"):
