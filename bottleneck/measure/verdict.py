@@ -67,9 +67,9 @@ def verdict(
     if limit is None:
         of = f"{rank.value:,} of {min(T, full):,}"
         return _without_bound(rank.value, of, shape, distinct or shape, d, of_a_model=kind != "matrix")
-    if limit >= T:
+    if limit >= T and rank.value == (distinct or shape)[0]:
         return Verdict(
-            f"too few contexts: {T:,} show no {name} above {T:,}, and the output layer allows {most}",
+            f"too few contexts: {T:,} show no {name} above {rank.value:,}, and the output layer allows {most}",
             f"measure more than {limit:,} contexts",
         )
     if rank.value > limit:
@@ -79,7 +79,7 @@ def verdict(
             Sentence("measure with a larger ", Parameter("eps")),
         )
     return Verdict(
-        f"below its bound: {name} {rank.value:,} of at most {most}; {MISSING}",
+        f"below its bound: {name} {rank.value:,} of at most {most}{f' in {T:,} contexts' * (limit >= T)}; {MISSING}",
         DRAW,
     )
 

@@ -22,8 +22,8 @@ from ..heads import RankBound, Softmax
 from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
-from .array_files import STATES
-from .hidden_states import IDS, final_norm, states_of
+from .array_files import STATES, read_array
+from .hidden_states import IDS, final_norm, softmax_of, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
@@ -55,8 +55,14 @@ def is_states_folder(folder: Path) -> bool:
     return (folder / ABOUT).is_file() or (folder / HIDDEN).is_dir()
 
 
-def open_folder(folder: str) -> ModelOnText:
+def open_folder(folder: str, *, head: str | None = None, bias: str | None = None) -> ModelOnText:
     """Open such a folder.
+
+    Args:
+        folder: path of the folder.
+        head: another W, (M, d), as FILE or FILE:NAME, in place of that of the folder and its bias; what else its output
+            layer has stays.
+        bias: the bias beside that W, (M,).
 
     Raises:
         SourceError: for a folder that is not finished, or whose files are damaged or do not fit each other.
@@ -70,26 +76,29 @@ def open_folder(folder: str) -> ModelOnText:
     )
     if len(states) != about["contexts"]:
         raise SourceError(f"{path / HIDDEN} holds {len(states):,} states, and {ABOUT} says {about['contexts']:,}")
-    weight, bias, settings = _array(arrays, "weight", HEAD), arrays.get("bias"), ("scale", "soft_cap")
-    head = Softmax.of(weight, bias, **{name: about[name] for name in settings if name in about})
-    head = head.to(torch.promote_types(weight.dtype, torch.float32))
+    settings = {name: about[name] for name in ("scale", "soft_cap") if name in about}
+    if head is None:
+        layer = Softmax.of(_array(arrays, "weight", HEAD), arrays.get("bias"), **settings)
+    else:
+        layer = softmax_of(read_array(head), bias, **settings)
+    layer = layer.to(torch.promote_types(layer.weight.dtype, torch.float32))
     if kind := about.get("norm"):
         gamma = _array(arrays, "norm.weight", HEAD)
-        states = final_norm(gamma, arrays.get("norm.bias"), kind, about.get("norm_eps"))(states.to(head.weight))
+        states = final_norm(gamma, arrays.get("norm.bias"), kind, about.get("norm_eps"))(states.to(layer.weight))
     ids, targets = (_numbers(parts, name, states) for name in (IDS, TARGETS))
     given = states_of(
-        head,
+        layer,
         states,
         ids=ids,
         targets=targets,
         starts=sorted({0, *(start for start in about.get("starts", []) if start < len(states))}),
         path=folder,
-        normed=None if "identity" in about else bool(kind),
+        normed=None if "identity" in about and head is None else bool(kind),
         tokenizer=read_tokenizer(path) if (path / TOKENIZER).exists() else None,
     )
     source = about.get("source", {"corpus": about.get("text"), "split": None})
     given.description = {**given.description, **source, "path": folder, "kind": "states"}
-    if "bound" in about:
+    if "bound" in about and head is None:
         assert isinstance(given.model, GivenStates)
         given.model.recorded_bound = RankBound(**about["bound"])
     return given

@@ -121,8 +121,8 @@ def test_the_same_dump_again_repairs_what_is_damaged(save: Any, open_model: Any,
 def test_the_command(runs: dict[str, Path], tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["dump", str(runs["softmax"]), "--states", "--out", str(tmp_path / "teacher")])
     assert (done.exit_code, "419 contexts × " in done.output) == (0, True), done.output
-    done = CliRunner().invoke(main, ["rank", str(tmp_path / "teacher"), "--head", "w.npy"])
-    assert "head does not apply to a folder of hidden states" in done.output
+    done = CliRunner().invoke(main, ["rank", str(tmp_path / "teacher"), "--norm", "w.npy"])
+    assert "norm does not apply to a folder of hidden states" in done.output
 
 
 def test_the_script_for_transformers(save: Any, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,13 +167,16 @@ def test_rank_of_a_model_says_once_how_to_keep_its_states(save: Any, text: Path,
     assert "keeps the hidden states" not in done.output
 
 
-def test_a_folder_beside_its_states_under_another_layer(save: Any, open_model: Any, tmp_path: Path) -> None:
-    """As a trained layer is compared: the tokens of the second have no names, and its last target is not known."""
+@pytest.mark.parametrize("states", ["s", "s/hidden"])
+def test_a_folder_beside_its_states_under_another_layer(
+    states: str, save: Any, open_model: Any, tmp_path: Path
+) -> None:
+    """As a trained layer is compared; of ``s/hidden`` tokens have no names, and the last target is not known."""
     folder = dump(open_model(save("llama")), tmp_path / "s", states=True)
     W = load_file(folder / "head.safetensors")["weight"]
     np.save(tmp_path / "w.npy", W + 0.1)
     np.save(tmp_path / "other.npy", W + np.eye(*W.shape, dtype=W.dtype))
-    arguments = [str(folder), *(f"{name}={folder}/hidden --head {tmp_path}/{name}.npy" for name in ("w", "other"))]
+    arguments = [str(folder), *(f"{name}={tmp_path}/{states} --head {tmp_path}/{name}.npy" for name in ("w", "other"))]
     done = CliRunner().invoke(main, ["compare", *arguments, "--format", "json"])
     results = json.loads(done.stdout)["results"]
     assert results[0]["statistics"]["kl"]["value"] == pytest.approx(0, abs=1e-6)

@@ -36,6 +36,8 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
     (estimate(100), {"shape": (100, 10_000)},
      "too few contexts: 100 show no rank above 100, and the output layer allows 282 = d + 2",
      "measure more than 282 contexts"),
+    (estimate(40), {"shape": (100, 10_000)},
+     "below its bound: rank 40 of at most 282 = d + 2 in 100 contexts; directions of the hidden", "plot()"),
     (estimate(50), {"shape": (1_000, 50)}, "not a bottleneck: full rank, 50 of 50", ""),
     (OPEN, {"bound": FREE},
      "beyond a softmax with d = 280, which has at most rank 282: rank between 9,713 and 9,999, depending on the", ""),
