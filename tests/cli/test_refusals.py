@@ -80,6 +80,7 @@ REFUSED = [
     ("demo --reports demo/reports --contexts 3", 2, "--reports only prints a table: leave out --contexts"),
     ("figures mos-fig-1 --out x", 1, " others; did you mean 'mos-figure-1'?"),
     ("figures --all --results empty --out x", 1, "empty holds no results; 'bottleneck demo'"),
+    ("figures --results demo/reports --gallery demo/reports/mos.json", 1, "a gallery ends in .md"),
     ("figures --out x", 2, "give figures, by NAME or with --all"),
     ("figures", 2, "or --readme or --gallery"),
     (f"{GRID} --launcher slurm", 1, "cannot be submitted to Slurm from here"),

@@ -144,19 +144,13 @@ METADATA: dict[str, Damage] = {
     "chunks of 10^12 rows": with_value("chunk_grid.configuration.chunk_shape", [10**12, 12]),
     "an unknown codec": with_value("codecs", [{"name": "\x1b[31m"}]),
 }
-SETTINGS: list[tuple[str, Any]] = [
-    *(("architectures", value) for value in ("GPT2LMHeadModel", [5], ["BertForMaskedLM"])),
-    *(("model_type", value) for value in (5, "gpt" * 2000, "novel", "bert")),
-    *(("auto_map", value) for value in (5, {"AutoModelForCausalLM": "code.Model"})),
-    *(("n_head", value) for value in (0, 3, "two", 10**30)),
-    *(("n_embd", value) for value in (-4, 5, 8)),
-    *(("n_layer", value) for value in (10**12, 2)),
-    *(("vocab_size", value) for value in (-21, "many", 22)),
-    *(("n_positions", value) for value in (0, 17)),
-    *(("quantization_config", value) for value in (5, {"quant_method": "nonsense"})),
-    *(("text_config", "x"), ("is_encoder_decoder", "no"), ("activation_function", "\x1b[31m")),
-    *(("transformers_weights", "elsewhere.safetensors"), ("dtype", "float7")),
-]
+SETTINGS: dict[str, list[Any]] = {
+    "architectures": ["GPT2LMHeadModel", [5], ["BertForMaskedLM"]], "model_type": [5, "gpt" * 2000, "novel", "bert"],
+    "auto_map": [5, {"AutoModelForCausalLM": "code.Model"}], "n_head": [0, "two", 10**30], "n_embd": [-4, 5, 8],
+    "n_layer": [10**12, 2], "vocab_size": [-21, "many", 22], "n_positions": [0, 17], "text_config": ["x"],
+    "quantization_config": [5, {"quant_method": "nonsense"}], "is_encoder_decoder": ["no"], "dtype": ["float7"],
+    "activation_function": ["\x1b[31m"], "transformers_weights": ["elsewhere.safetensors"],
+}  # fmt: skip
 
 
 def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
@@ -192,19 +186,15 @@ TOKENIZERS: dict[str, Damage] = {
     "an unknown model": with_value("model.type", "\x1b[31mNovel"),
 }
 RESULTS: dict[str, dict[str, Any]] = {
-    "report": {
-        "test_perplexity": np.nan,
-        "report.source": {"path": 5},
-        "report.certificate": REMOVED,
-        "more": reduce(lambda deep, _: [deep], range(200), 0),
-    },
+    "report": {"test_perplexity": np.nan, "report.source": {"path": 5}, "report.certificate": REMOVED,
+               "more": reduce(lambda deep, _: [deep], range(200), 0)},
     "cells": {"cells.0.kl": None},
     "concentrations": {"curves.0.ranks": [1]},
     "comparison": {"sources": [{"path": "a"}]},
     "dialog": {"bleu": {"scores": {"BLEU": 5}}},
     "divergence": {"histogram": {"edges": [0.0, 1.0], "counts": [0]}},
     "bench": {"cases.softmax.epoch_seconds": 0},
-}
+}  # fmt: skip
 
 
 def state(change: Callable[[dict[str, torch.Tensor], dict[str, Any]], object]) -> Damage:
@@ -242,7 +232,7 @@ CASES: dict[str, tuple[str, Damage]] = {
         "old.zarr/0.0": {"cut": cut(0.6)},
         "plain.zarr/c/0/0": CHUNKS,
         "plain.zarr/zarr.json": METADATA,
-        "hf/config.json": {f"{key} {value!r}": with_value(key, value) for key, value in SETTINGS},
+        "hf/config.json": {f"{key} {each!r}": with_value(key, each) for key in SETTINGS for each in SETTINGS[key]},
         "hf/model.safetensors": WEIGHTS,
         "hf/tokenizer.json": TOKENIZERS,
         "half/trainer_state/*": STATES,

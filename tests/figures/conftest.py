@@ -128,16 +128,9 @@ def study() -> list[dict[str, Any]]:
     """Runs of ``notebooks/studies/transformer.py`` with two seeds: PLIF better than Softmax by seed / 4 bits."""
     common = {"vocab": 1024, "size": 32, "effective_rank": {"1e-3": 7}, "gradient_kept": 0.25, "seconds_a_step": 0.5}
     return [
-        {
-            **common,
-            "head": head,
-            "regime": regime,
-            "seed": seed,
-            "steps": 100,
-            "rank_interval": [33 + seed, 40],
-            "bits_per_byte": 2.0 + seed + change * seed / 4,
-            "equal_parameters": head != "softmax-untied",
-        }
+        common
+        | {"head": head, "regime": regime, "seed": seed, "steps": 100, "rank_interval": [33 + seed, 40]}
+        | {"bits_per_byte": 2.0 + seed + change * seed / 4, "equal_parameters": head != "softmax-untied"}
         for head, regime, change in (
             ("lms-plif", "parameters", -1), ("softmax", "parameters", 0), ("lms-plif", "time", 1),
             ("softmax-untied", "parameters", 0),
@@ -148,31 +141,22 @@ def study() -> list[dict[str, Any]]:
 
 def frozen() -> Iterator[dict[str, Any]]:
     """Runs of ``notebooks/studies/frozen_body.py`` with two seeds and, for the first, two learning rates."""
+    best = {"start_perplexity": 9.0, "rank_interval": [9, 12], "effective_rank": {"1e-3": 5}}
     for head, seconds, last in (("softmax", 1.0, 2.0), ("mos-4", 4.0, 1.9), ("lms-plif", 0.5, 2.1)):
         for seed, rate, loss in ((0, 0.1, last), (0, 0.2, last + 1), (1, 0.1, last - 0.1)):
+            course = [[4, loss + 0.4], [8, loss + 0.2], [16, loss]]
             yield {
-                "head": head,
-                "seed": seed,
-                "rate": rate,
-                "added_parameters": 7,
-                "steps": 16,
-                "seconds_a_step": seconds,
-                "course": [[4, loss + 0.4], [8, loss + 0.2], [16, loss]],
-                "perplexity": math.exp(loss),
-                **({"start_perplexity": 9.0, "rank_interval": [9, 12], "effective_rank": {"1e-3": 5}} if seed else {}),
-            }
+                "head": head, "seed": seed, "rate": rate, "added_parameters": 7, "steps": 16, "course": course,
+                "seconds_a_step": seconds, "perplexity": math.exp(loss), **(best if seed else {}),
+            }  # fmt: skip
 
 
 def bench_cases() -> dict[str, Any]:
     """Three cases of ``bottleneck bench training``, whose epochs take 10, 25 and 20 seconds."""
     presets = {"softmax": ("ptb-softmax", 10.0), "mos": ("ptb-mos", 25.0), "mos, batch 20": ("ptb-mos", 20.0)}
+    common = {"seconds": 1.5, "memory_bytes": 3 * 2**20}
     return {
-        name: {
-            "case": {"preset": preset, "batch_size": 20, "plain": False},
-            "seconds": 1.5,
-            "epoch_seconds": seconds,
-            "memory_bytes": 3 * 2**20,
-        }
+        name: common | {"case": {"preset": preset, "batch_size": 20, "plain": False}, "epoch_seconds": seconds}
         for name, (preset, seconds) in presets.items()
     }
 
@@ -182,13 +166,9 @@ def comparison() -> dict[str, Any]:
     top = [[{"token": "a|b", "probability": 0.5}], [{"token": "<script>", "probability": 0.25}]]
     case = {"row": 3, "context": "x " * 90, "target": "t", "reference": "", "nll": [1.0, 2.0], "top": top}
     return {
-        "kind": "comparison",
-        "contexts": 9,
-        "nll": [4.5, 4.4],
-        "sources": [{"path": "runs/moc"}, {"path": "runs/mos"}],
-        "first_better": [{**case, "target": "wrong"}],
-        "second_better": [case],
-    }
+        "kind": "comparison", "contexts": 9, "nll": [4.5, 4.4], "sources": [{"path": "runs/moc"}, {"path": "runs/mos"}],
+        "first_better": [{**case, "target": "wrong"}], "second_better": [case],
+    }  # fmt: skip
 
 
 @pytest.fixture

@@ -23,16 +23,8 @@ def test_everything_is_written_and_what_is_missing_is_listed(results: SavedResul
     drawn = output.draw(list(REGISTRY), results, tmp_path / "new" / "out", formats=("md", "tex", "csv"))
     names = {path.name for path in drawn.files}
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == names
-    empty = {
-        "ptb-afternoon",
-        "ptb-fast",
-        "ptb-small",
-        "ptb-small-nt-asgd",
-        "wt2-fast",
-        "bench-heads",
-        "training-course-table",
-        "smollm2",
-    }
+    empty = {"ptb-afternoon", "ptb-fast", "ptb-small", "ptb-small-nt-asgd", "wt2-fast", "bench-heads",
+             "training-course-table", "smollm2"}  # fmt: skip
     for name, entry in REGISTRY.items():
         kinds = {"tex", "csv"} if isinstance(entry, Figure) else {"md", "tex", "csv"}
         assert {suffix for suffix in ("md", "csv", "tex") if f"{name}.{suffix}" in names} == (
@@ -41,29 +33,11 @@ def test_everything_is_written_and_what_is_missing_is_listed(results: SavedResul
     assert empty <= {name for name, _ in drawn.missing}
 
 
-@pytest.mark.parametrize(
-    ("names", "options", "error"),
-    [
-        (["spectra"], {"formats": ["jpg"]}, "unknown format 'jpg'; known formats are png, pdf, svg, md, tex, csv"),
-        (["spectra"], {"style": "acl"}, "unknown style 'acl'; known styles are screen, iclr, icml, icml-wide"),
-    ],
-)
-def test_unknown_names(
-    names: list[str], options: dict[str, str], error: str, results: SavedResults, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigurationError, match=error):
-        output.draw(["lms-figure-1", *names], results, tmp_path / "out", **options)  # type: ignore[arg-type]
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_models_name_is_no_markup_anywhere(folder: Path, tmp_path: Path) -> None:
     """In Markdown, in LaTeX and in pictures, where $ would begin mathematics."""
     evil = r"<script>alert(1)</script> | $\input{x}$ & 100% _*"
     write(folder / "ptb-small" / "evil.json", report(evil))
-    write(
-        folder / "demo" / "evil.json",
-        {**report(evil), "report": {**report("mos")["report"], "source": {"path": "runs/mos", "head": "mos"}}},
-    )
+    write(folder / "demo" / "evil.json", {**report(evil), "report": report("mos")["report"]})
     for suffix in ("json", "npz"):
         shutil.copy(folder / "demo" / f"mos.{suffix}", folder / "demo" / f"_$x^{{_$ <b>.{suffix}")
     results = read(folder)
@@ -90,8 +64,15 @@ def test_tables_of_a_markdown_file(results: SavedResults, tmp_path: Path) -> Non
     assert file.read_text(encoding="utf-8") == text
 
 
-def test_a_markdown_file_that_cannot_be_filled(results: SavedResults, tmp_path: Path) -> None:
+def test_what_cannot_be_drawn_or_filled(results: SavedResults, tmp_path: Path) -> None:
     file = tmp_path / "r.md"
+    for options, error in (
+        ({"formats": ["jpg"]}, "unknown format 'jpg'; known formats are png, pdf, svg, md, tex, csv"),
+        ({"style": "acl"}, "unknown style 'acl'; known styles are screen, iclr, icml, icml-wide"),
+    ):
+        with pytest.raises(ConfigurationError, match=error):
+            output.draw(["lms-figure-1", "spectra"], results, tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
     file.write_text("nothing")
     with pytest.raises(ConfigurationError, match=r"has no '<!-- table NAME -->' to fill; NAME is one of mos-table-1"):
         output.update_tables(file, results)

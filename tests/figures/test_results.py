@@ -64,7 +64,9 @@ def test_published_and_measured_numbers_have_one_name(results: SavedResults) -> 
     assert [*tested["seed"].isna()] == [*(tested["kind"] == "published")]
 
 
-def test_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
+def test_the_same_result_twice_is_no_contradiction_and_the_spectrum_of_another_seed_is_not_drawn(folder: Path) -> None:
+    shutil.copy(folder / "demo" / "mos.json", folder / "demo" / "mos.again.json")
+    assert [*read(folder).numbers("demo/mos", "perplexity")["value"]] == [90]
     write(folder / "demo" / "mos-1.json", report("mos", seed=1))
     shutil.copy(folder / "demo" / "mos.npz", folder / "demo" / "mos-1.npz")
     assert list(read(folder).spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax", "smollm2/valid"]
@@ -99,11 +101,6 @@ def test_damaged_and_contradicting_files_are_refused(file: str, content: Any, er
     (folder / file).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     with pytest.raises(ConfigurationError, match=error):
         read(folder)
-
-
-def test_the_same_result_twice_is_not_a_contradiction(folder: Path) -> None:
-    shutil.copy(folder / "demo" / "mos.json", folder / "demo" / "mos.again.json")
-    assert [*read(folder).numbers("demo/mos", "perplexity")["value"]] == [90]
 
 
 def test_json_without_a_kind_is_left_out_and_told(folder: Path) -> None:

@@ -66,33 +66,18 @@ def test_jobs_write_the_cells_that_are_not_there(tmp_path: Path, slurm: Path) ->
     assert submit(cells, tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("program", "parameters", "reason"),
-    [
-        ("#!/bin/sh\necho 'invalid partition specified' >&2\nexit 1\n", {}, "invalid partition"),
-        ("", {"nonsense": 1}, "nonsense"),
-        (None, {}, ""),
-    ],
-    ids=["a refused job", "an unknown parameter", "no Slurm"],
-)
-def test_what_cannot_be_submitted(
-    tmp_path: Path,
-    slurm: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    program: str | None,
-    parameters: dict[str, int],
-    reason: str,
-) -> None:
-    if program is None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-    elif program:
-        (slurm / "sbatch").write_text(program, encoding="utf-8")
+def test_what_cannot_be_submitted(tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused job, an unknown parameter, no Slurm and no submitit; no device is looked for here."""
     cells = grid(["softmax"], [0.1], [12], [2, 3], 1, contexts=20)
-    with pytest.raises(ConfigurationError, match=f"cannot be submitted to Slurm from here: .*{reason}"):
-        submit(cells, tmp_path, device="cuda", parameters=parameters)  # no device is looked for here
-
-
-def test_without_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = "cannot be submitted to Slurm from here: .*"
+    with pytest.raises(ConfigurationError, match=f"{refused}nonsense"):
+        submit(cells, tmp_path, device="cuda", parameters={"nonsense": 1})
+    (slurm / "sbatch").write_text("#!/bin/sh\necho 'invalid partition specified' >&2\nexit 1\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=f"{refused}invalid partition"):
+        submit(cells, tmp_path, device="cuda")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=refused):
+        submit(cells, tmp_path, device="cuda")
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ConfigurationError, match=r"launcher='slurm' needs the package submitit: pip install"):
         submit([], tmp_path)
