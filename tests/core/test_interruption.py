@@ -9,23 +9,20 @@ import pytest
 from softmax_bottleneck.core.interruption import Stop, Terminated, note_if_interrupted
 
 
-def _work(stop: Stop, error: Exception | None = None) -> None:
-    with stop.deferred():
-        signal.raise_signal(signal.SIGINT)
-        assert stop.requested
-        if error is not None:
-            raise error
+@pytest.mark.parametrize("error", [None, ValueError("in the work")])
+def test_a_signal_during_the_last_step(error: Exception | None) -> None:
+    """It ends the work, after which an error of the work comes first."""
 
+    def work() -> None:
+        with Stop().deferred() as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert stop.requested
+            if error is not None:
+                raise error
 
-def test_a_signal_during_the_last_step() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        _work(Stop())
+    with pytest.raises(type(error) if error else KeyboardInterrupt):
+        work()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_an_error_of_the_work_comes_first() -> None:
-    with pytest.raises(ValueError, match="in the work"):
-        _work(Stop(), ValueError("in the work"))
 
 
 def test_a_first_signal_waits_and_an_ignored_one_stays_ignored() -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from softmax_bottleneck.core.devices import resolve_device
 from softmax_bottleneck.core.machine import free_memory
-from softmax_bottleneck.errors import ConfigurationError
 
 HUGE = 2**63 - 4096
 """What version 1 says where there is no limit."""
@@ -62,8 +60,3 @@ def test_limits_of_control_groups(
 def test_here_it_is_no_more_than_the_machine_has(tmp_path: Path) -> None:
     assert 0 < free_memory() <= psutil.virtual_memory().total
     assert free_memory(tmp_path) == pytest.approx(psutil.virtual_memory().available, rel=0.2)  # no Linux
-
-
-def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="unknown device 'gpu'; known devices are auto, cpu, cuda, mps, xpu"):
-        resolve_device("gpu")

@@ -16,7 +16,6 @@ from tokenizers.pre_tokenizers import Split
 from softmax_bottleneck import argmaxable, kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.hugging_face import checks
-from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
 
 from .conftest import GROUPED, Architecture, Open, Save, change_weights
@@ -188,15 +187,6 @@ def test_tokens_that_the_bias_masks(save: Save, open_model: Open, masked: list[i
 def test_weights_that_are_not_numbers(change: Any, dtype: str, save: Save, open_model: Open) -> None:
     with pytest.raises(SourceError, match=r"the logits of .* are not finite: its weights are damaged, or its"):
         rank(open_model(change_weights(save("llama"), change), dtype=dtype))
-
-
-def test_a_dump_is_the_same_matrix(save: Save, open_model: Open, tmp_path: Path) -> None:
-    source = open_model(save("phi"))
-    store = open_source(dump(source, tmp_path / "s.zarr"))
-    np.testing.assert_array_equal(log_probs_of(store), log_probs_of(source))
-    np.testing.assert_array_equal(store.targets, source.targets)
-    assert store.bound == source.bound
-    assert kld(store).kld == pytest.approx(kld(source).kld, rel=1e-9)
 
 
 def test_the_line_of_a_token_is_its_sentence(save: Save, tmp_path: Path) -> None:

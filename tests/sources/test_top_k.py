@@ -97,28 +97,46 @@ def test_a_server_that_sums_in_float32(tmp_path: Path) -> None:
 
 
 def test_a_distillation_set(tmp_path: Path) -> None:
+    """A row a context or a row a sequence, under names that tell ids from values."""
     P, Q, _ = models()
-    columns = {
-        "token_ids": [top(row) for row in P],
-        "log_probs": [row[top(row)].round(3).tolist() for row in P],  # decimals are an error of their own
-        "text": ["x"] * T,
-    }
-    path = tmp_path / "set.parquet"
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    found = compare(str(path), Q)
-    kl = (np.exp(P) * (P - Q)).sum(1).mean()
-    assert abs(found.statistics["kl"].value - kl) <= found.statistics["kl"].roundoff
-    assert "perplexity" not in found.statistics
-    (part,) = open_source(str(path)).parts()
-    assert part.error == pytest.approx(5e-4, rel=0.1)
+    ids, values, path = [top(row) for row in P], [row[top(row)].tolist() for row in P], tmp_path / "set.parquet"
+
+    def read(columns: dict[str, Any]) -> Any:
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        (part,) = open_source(str(path)).parts()
+        return part
+
+    truth = read({"token_ids": ids, "log_probs": values})
+    for columns in (
+        {"top_ids": ids, "teacher_logprobs": values, "text": ["x"] * T},
+        {"input_ids": [[1, 2], [3]], "top_ids": [ids[:20], ids[20:]], "top_logprobs": [values[:20], values[20:]]},
+    ):
+        assert np.array_equal(read(columns).log_probs, truth.log_probs)
+        assert np.array_equal(read(columns).seen, truth.seen)
     lists = [[], *(row[top(row)].astype("float16") for row in P[1:])]  # of the first context nothing is known
-    columns["token_ids"][0], columns["log_probs"] = [], pyarrow.array(lists, pyarrow.large_list(pyarrow.float16()))
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    (part,) = open_source(str(path)).parts()
+    half = pyarrow.array(lists, pyarrow.large_list(pyarrow.float16()))
+    part = read({"token_ids": [[], *ids[1:]], "log_probs": half})
     assert (np.abs(part.log_probs - P) <= part.error)[part.seen].all()
     assert part.error.max() < 0.01
     assert not part.seen[0].any()
     assert not part.log_probs[0].any()
+    decimals = {"token_ids": ids, "log_probs": np.round(values, 3).tolist()}
+    assert read(decimals).error == pytest.approx(5e-4, rel=0.1)  # they are an error of their own
+    found = compare(str(path), Q).statistics
+    kl = (np.exp(P) * (P - Q)).sum(1).mean()
+    assert abs(found["kl"].value - kl) <= found["kl"].roundoff
+    assert "perplexity" not in found
+    for names, message in (
+        (
+            ["ids", "log_probs", "entropies"],
+            "several list columns: ids may be ids, and .* log_probs or entropies",
+        ),
+        (["token_ids", "log_probs", "log_probs"], "does not hold a list of token_ids"),
+    ):
+        table = pyarrow.Table.from_arrays([pyarrow.array(each) for each in (ids, values, values)], names=names)
+        pyarrow.parquet.write_table(table, path)
+        with pytest.raises(SourceError, match=message):
+            rank(str(path))
 
 
 def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None:
@@ -297,34 +315,6 @@ def test_a_truncated_distribution_is_refused(cut: str, listed: str, tmp_path: Pa
     path = write(tmp_path / "answers.jsonl", [{"meta_info": meta}])
     with pytest.raises(SourceError, match=r"holds truncated distributions: in \d+ of 30 contexts the"):
         compare(path, Q)
-
-
-def test_a_distillation_set_of_sequences(tmp_path: Path) -> None:
-    P, _, _ = models()
-    ids, values = [top(row) for row in P], [row[top(row)].tolist() for row in P]
-    path = tmp_path / "set.parquet"
-    truth = None
-    for columns in (
-        {"token_ids": ids, "log_probs": values},
-        {"top_ids": ids, "teacher_logprobs": values, "text": ["x"] * T},
-        {"input_ids": [[1, 2], [3]], "top_ids": [ids[:20], ids[20:]], "top_logprobs": [values[:20], values[20:]]},
-    ):
-        pyarrow.parquet.write_table(pyarrow.table(columns), path)
-        (part,) = open_source(str(path)).parts()
-        truth = part if truth is None else truth
-        assert np.array_equal(part.log_probs, truth.log_probs)
-        assert np.array_equal(part.seen, truth.seen)
-    for names, message in (
-        (
-            ["ids", "log_probs", "entropies"],
-            "several list columns: ids may be ids, and .* log_probs or entropies; name",
-        ),
-        (["token_ids", "log_probs", "log_probs"], "does not hold a list of token_ids"),
-    ):
-        table = pyarrow.Table.from_arrays([pyarrow.array(each) for each in (ids, values, values)], names=names)
-        pyarrow.parquet.write_table(table, path)
-        with pytest.raises(SourceError, match=message):
-            rank(str(path))
 
 
 def test_a_dump_of_the_likeliest_tokens(tmp_path: Path) -> None:
