@@ -135,8 +135,8 @@ def test_a_dump(runs: dict[str, Path], short_corpus: Path, tmp_path: Path, devic
 
 
 def test_a_head_and_a_model_on_the_device(device: str) -> None:
-    head = sb.heads.build("mos", hidden_size=5, vocab_size=30, components=2)
-    hidden, targets = torch.randn(50, 5), torch.randint(30, (50,))
+    head = sb.heads.build("mos", hidden_size=5, vocab_size=12, components=2)
+    hidden, targets = torch.randn(10, 5), torch.randint(12, (10,))
     expected = plain(sb.gradient(head, hidden=hidden, targets=targets))
     same(plain(sb.gradient(head.to(device), hidden=hidden.to(device), targets=targets)), expected)
     same(plain(sb.gradient(head, hidden=hidden, targets=targets.to(device))), expected)  # states come from anywhere
@@ -145,8 +145,8 @@ def test_a_head_and_a_model_on_the_device(device: str) -> None:
 @pytest.mark.parametrize(("model", "float64"), [("softmax", False), ("mos", True), ("lms", False)])
 def test_a_synthetic_fit(model: str, float64: bool, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accelerator.MODULE, "float64", float64)
-    cell = Cell(model=model, alpha=0.1, vocab=12, dim=3, contexts=40)
-    short = {"fit": type(cell.fit)(first_cycle=3, cycles=1, rounds=1)}
+    cell = Cell(model=model, alpha=0.1, vocab=12, dim=3, contexts=20)
+    short = {"fit": type(cell.fit)(first_cycle=2, cycles=1, rounds=1)}
     expected, found = (plain(run(Cell(**{**vars(cell), **short}), device=where)) for where in ("cpu", device))
     assert (expected.pop("device"), found.pop("device")) == ("cpu", device)
     same(found, expected, rel=1e-3)
