@@ -1,106 +1,67 @@
-"""Heads under torch.compile and under DistributedDataParallel, whose processes are real."""
+"""Heads under torch.compile and under DistributedDataParallel (tests/training/test_distributed.py trains by two)."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from softmax_bottleneck import heads
 from softmax_bottleneck.heads import Head
 
+Make = Callable[..., Head]
+
+
+class Loss(nn.Module):
+    """The loss of a tiny model whose input embeddings are the head's."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.head, self.embedding = head, nn.Embedding(7, 3, dtype=torch.float64)
+        head.tie(self.embedding)
+        self.before = nn.Linear(3, 5, dtype=torch.float64)
+
+    def forward(self, ids: Tensor, targets: Tensor, ignore_index: int | None = None) -> Tensor:
+        return self.head.nll(torch.tanh(self.before(self.embedding(ids))), targets, ignore_index=ignore_index)
+
 
 # torch's own compiler uses what torch has deprecated, and looks at gradients that are not there.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning")
-@pytest.mark.parametrize("name", ["mos"])
-def test_compiled_training_steps(name: str, make: Callable[..., Head]) -> None:
+def test_compiled_training_steps(make: Make) -> None:
     """The same loss and gradients, also for other numbers of rows and with `ignore_index`."""
     torch.compiler.reset()
-    head, before = make(name), torch.nn.Linear(5, 5).double()
-
-    def loss(inputs: Tensor, targets: Tensor, ignore_index: int | None) -> Tensor:
-        return head.nll(torch.tanh(before(inputs)), targets, ignore_index=ignore_index)
-
+    loss = Loss(make("mos"))
     compiled = torch.compile(loss, backend="aot_eager")
     for rows, ignore in ((6, None), (6, None), (9, 2)):
-        inputs, targets = torch.randn(rows, 5).double(), torch.randint(7, (rows,))
-        learned = [*before.parameters(), *head.parameters()]
-        ours, expected = compiled(inputs, targets, ignore), loss(inputs, targets, ignore)
+        ids, targets = torch.randint(7, (rows,)), torch.randint(7, (rows,))
+        ours, expected = compiled(ids, targets, ignore), loss(ids, targets, ignore)
         torch.testing.assert_close(ours, expected, rtol=1e-13, atol=0)
-        found, wanted = torch.autograd.grad(ours, learned), torch.autograd.grad(expected, learned)
+        found, wanted = (torch.autograd.grad(each, list(loss.parameters())) for each in (ours, expected))
         torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-14)
 
 
-DDP = """
-import copy
-import sys
-
-import torch
-from safetensors.torch import save_file
-from torch.nn.parallel import DistributedDataParallel
-
-from softmax_bottleneck import heads
-from softmax_bottleneck.core.parallel import launched
+@pytest.fixture(scope="module")
+def _group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    place: Path = tmp_path_factory.mktemp("group") / "store"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
 
 
-def compare(name, rank):
-    torch.manual_seed(0)
-    settings = {"knots": 50} if "plif" in name else {}
-    head = heads.build(name, hidden_size=6, vocab_size=20, embedding_size=4, **settings).double()
-
-    class Loss(torch.nn.Module):
-        def __init__(self, head):
-            super().__init__()
-            self.head, self.embedding = head, torch.nn.Embedding(20, 4, dtype=torch.float64)
-            head.tie(self.embedding)
-            self.before = torch.nn.Linear(4, 6, dtype=torch.float64)
-
-        def forward(self, ids, targets):
-            return self.head.nll(self.before(self.embedding(ids)), targets)
-
-    model = Loss(head)
-    alone = copy.deepcopy(model)
-    ids, targets = torch.randint(20, (8,)), torch.randint(20, (8,))
-    parallel = DistributedDataParallel(model)
-    parallel(ids[rank::2], targets[rank::2]).backward()
-    found = {f"found.{key}": parameter.grad for key, parameter in model.named_parameters()}
-    if rank == 0:
-        alone(ids, targets).backward()
-        whole = {f"whole.{key}": parameter.grad for key, parameter in alone.named_parameters()}
-        save_file(found | whole, f"{sys.argv[1]}/{name}.safetensors")
-
-
-with launched() as processes:
-    for name in heads.REGISTRY:
-        compare(name, processes.index)
-"""
-
-
-def test_two_processes_agree_with_one(tmp_path: Path) -> None:
-    """Half of the batch each; DistributedDataParallel's mean of the gradients is that of the whole batch."""
-    (tmp_path / "program.py").write_text(DDP, encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [*launcher, str(tmp_path / "program.py"), str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    for name in heads.REGISTRY:
-        tensors = load_file(tmp_path / f"{name}.safetensors")
-        found = {key.removeprefix("found."): value for key, value in tensors.items() if key.startswith("found.")}
-        assert "head.weight" in found
-        for key, gradient in found.items():
-            assert gradient.any(), (name, key)
-            torch.testing.assert_close(gradient, tensors[f"whole.{key}"], rtol=1e-10, atol=1e-14)
+@pytest.mark.usefixtures("_group")
+@pytest.mark.parametrize("name", heads.REGISTRY)
+def test_gradients_that_are_reduced_in_buckets(name: str, make: Make) -> None:
+    """Each parameter's gradient arrives once, that of tied embeddings too."""
+    loss, ids, targets = Loss(make(name)), torch.randint(7, (8,)), torch.randint(7, (8,))
+    alone = copy.deepcopy(loss)
+    parallel = nn.parallel.DistributedDataParallel(loss, gradient_as_bucket_view=True)
+    for each in (parallel, alone):
+        each(ids, targets).backward()
+    for (key, parameter), expected in zip(loss.named_parameters(), alone.parameters(), strict=True):
+        assert parameter.grad is not None, key
+        assert parameter.grad.any(), key
+        torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-10, atol=1e-14)
