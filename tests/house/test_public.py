@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.core.machine import parse_size
 from softmax_bottleneck.core.options import RANK
-from softmax_bottleneck.results.base import Result
 
 
 def test_a_fresh_python_reaches_everything_and_shows_nothing_else() -> None:
@@ -47,23 +44,6 @@ def test_an_unknown_option_is_a_type_error(name: str) -> None:
     own = f"{function.__name__}\\(\\) got an unexpected keyword argument 'n_contexts'; it takes source,"
     with pytest.raises(TypeError, match=f"{own} .*data, split, contexts, .*; did you mean 'contexts'\\?"):
         function(np.zeros((3, 2)), n_contexts=3)
-
-
-def test_an_opened_source_is_measured_often() -> None:
-    rows = np.log(np.random.default_rng(0).dirichlet(np.ones(6), 40))
-    source = sb.open(rows, contexts=30)
-    report, divergence = sb.rank(source), sb.kld(source)
-    assert report.spectrum.shape == (30, 6)
-    assert divergence.contexts == 30
-    assert sb.singular_values(source).values == pytest.approx(report.spectrum.values)
-    results: list[Result] = [report, divergence]
-    table = sb.frame(results)
-    assert isinstance(table, pd.DataFrame)
-    assert len(table) == 2
-    for result in results:
-        json.dumps(result.to_dict(), allow_nan=False)
-        assert result._repr_html_().startswith("<table>")
-        assert str(result)
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,16 @@ from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.measure.dumping import dump
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "phi", "gpt-neox"])
-def test_the_folder_is_the_model(name: str, save: Any, open_model: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("llama", "bfloat16"), *((name, "float32") for name in ("gpt2", "gemma2", "phi", "gpt-neox"))]
+)
+def test_the_folder_is_the_model(name: str, dtype: str, save: Any, open_model: Any, tmp_path: Path) -> None:
     """With an RMSNorm or a LayerNorm before it, a bias, a soft cap, and rows for more tokens than the tokenizer has."""
-    model = open_model(save(name))
+    model = open_model(save(name), dtype=dtype)
     folder = dump(model, tmp_path / "states", states=True)
     found = sb.open(folder)
-    assert found.shape == model.shape
+    assert (found.shape, found.model.hidden.dtype) == (model.shape, getattr(torch, dtype))
+    assert json.loads((folder / "states.json").read_text())["dtype"] == dtype
     for ours, theirs in zip(found.blocks(), model.blocks(), strict=True):
         np.testing.assert_array_equal(ours.log_probs, theirs.log_probs)
     np.testing.assert_array_equal(found.targets, model.targets)
@@ -46,15 +49,6 @@ def test_the_folder_is_the_model(name: str, save: Any, open_model: Any, tmp_path
             expected = pytest.approx(theirs[key]) if isinstance(theirs[key], float) else theirs[key]
             assert ours[key] == expected, key
     assert sb.compare(model, str(folder)).statistics["kl"].value == 0
-
-
-def test_states_keep_the_type_of_the_model(save: Any, open_model: Any, tmp_path: Path) -> None:
-    model = open_model(save("llama"), dtype="bfloat16")
-    folder = dump(model, tmp_path / "s", states=True)
-    found = sb.open(folder)
-    assert json.loads((folder / "states.json").read_text())["dtype"] == "bfloat16"
-    assert found.model.hidden.dtype == torch.bfloat16
-    np.testing.assert_array_equal(next(found.blocks()).log_probs, next(model.blocks()).log_probs)
 
 
 def test_a_run_whose_layer_takes_other_vectors(runs: dict[str, Path], tmp_path: Path) -> None:

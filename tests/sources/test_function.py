@@ -48,12 +48,19 @@ def test_a_function_is_the_matrix_of_its_answers(form: str) -> None:
     assert report.eps.dtype == "float64"
 
 
-def test_blocks_of_any_size_across_batches() -> None:
-    source = open_source(logits, data=BATCHES, vocab_size=M)
+def test_blocks_of_any_size_across_batches_that_are_asked_once_a_pass() -> None:
+    asked = []
+
+    def counted(ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        asked.append(ids.shape)
+        return logits(ids)
+
+    source = open_source(counted, data=iter(BATCHES), vocab_size=M)
     expected = np.concatenate([logits(batch).reshape(-1, M) for batch in BATCHES])
     expected = expected - np.log(np.exp(expected).sum(1, keepdims=True))
-    for rows in (1, 3, 14, 100):
+    for rows in (5, 1, 3, 14, 100):
         np.testing.assert_allclose(rows_of(source, rows), expected, atol=1e-12)
+        assert asked == [(2, 7), (3, 11), (1, 40)]
 
 
 def test_padding_is_not_read() -> None:
@@ -70,13 +77,16 @@ def test_padding_is_not_read() -> None:
     assert read == [[ids[0, :7].tolist(), ids[1, 4:].tolist()], [ids[2, :5].tolist()]]
 
 
-@pytest.mark.parametrize("last_only", [False, True])
-def test_rows_come_in_the_order_of_the_texts(last_only: bool) -> None:
-    """Whatever their lengths are: the first contexts are those of the first texts."""
+@pytest.mark.parametrize("place", [slice(None), -1, slice(-1, None)])
+def test_rows_come_in_the_order_of_the_texts(place: Any) -> None:
+    """Whatever their lengths are: the first contexts are those of the first texts.
+
+    Answers for the last position alone may be (B, M), or (B, 1, M) as modules return it for generation.
+    """
     texts = [rng.integers(0, M, length).tolist() for length in (1, 9, 3, 3, 12, 2)]
-    expected = np.concatenate([logits(np.array(text[-1:] if last_only else text)) for text in texts])
+    expected = np.concatenate([logits(np.array(text if place == slice(None) else text[-1:])) for text in texts])
     for data in (texts, [texts[:4], texts[4:]], [texts], iter(texts), {"input_ids": texts}):
-        source = open_source(lambda ids: logits(ids)[:, -1] if last_only else logits(ids), data=data)
+        source = open_source(lambda ids: logits(ids)[:, place], data=data)
         rows = rows_of(source)
         np.testing.assert_allclose(rows - rows[:, :1], expected - expected[:, :1], atol=1e-12)
 
@@ -106,25 +116,6 @@ def test_code_for_torch_is_given_tensors() -> None:
     assert report.rank.value == 8
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         sb.rank(lambda ids: embedding(ids).other, data=[ids])
-
-
-def test_each_batch_is_asked_once_a_pass() -> None:
-    asked = []
-
-    def counted(ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        asked.append(ids.shape)
-        return logits(ids)
-
-    source = open_source(counted, data=iter(BATCHES), vocab_size=M)
-    list(source.blocks(source.ranges(5)))
-    assert asked == [(2, 7), (3, 11), (1, 40)]
-
-
-@pytest.mark.parametrize("place", [-1, slice(-1, None)])
-def test_answers_for_the_last_position_only(place: Any) -> None:
-    """(B, M), or (B, 1, M) as modules return it for generation."""
-    report = sb.rank(lambda ids: logits(ids)[:, place], data=[np.arange(60).reshape(20, 3) % M] * 2, vocab_size=M)
-    assert report.spectrum.shape == (40, M)
 
 
 def test_the_type_of_the_logits_is_their_precision() -> None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import MatrixError, SourceError
@@ -54,19 +53,6 @@ def test_integers_are_a_matrix_of_float64(npy: Callable[[Matrix], Path], dtype: 
     np.testing.assert_array_equal(rows_of(source, 4), matrix.astype(np.float64))
     assert (source.dtype, source.precision.dtype) == ("float64", "float64")
     assert int(rank(source).rank) == np.linalg.matrix_rank(matrix.astype(np.float64))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_safetensors(log_probs: Make, tmp_path: Path, dtype: torch.dtype) -> None:
-    matrix = torch.from_numpy(log_probs(11, 7)).to(dtype)
-    save_file({"a": matrix}, tmp_path / "one.safetensors")
-    save_file({"a": torch.zeros(3, 3), "b.c": matrix}, tmp_path / "two.safetensors")
-    for name in ("one.safetensors", "one.safetensors:a", "two.safetensors:b.c"):
-        source = open_source(str(tmp_path / name))
-        np.testing.assert_array_equal(rows_of(source, 4), matrix.to(torch.float64).numpy())
-        assert source.precision.dtype == str(dtype).removeprefix("torch.")
-        assert source.description["path"] == str(tmp_path / name)
-        assert source.dtype == ("float64" if dtype == torch.float64 else "float32")
 
 
 def test_forms_in_memory(log_probs: Make) -> None:

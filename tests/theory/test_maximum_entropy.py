@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -85,24 +87,25 @@ def test_on_an_edge_of_a_polygon(seed: int) -> None:
     assert falling[-1] == pytest.approx(best.value[0], abs=1e-9)
 
 
-def test_on_a_face_with_more_tokens_than_p_has() -> None:
-    """Tokens on the face with P = 0 still have a probability in Q: the infimum is over the whole face."""
-    W = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [1.0, -1.0], [0.5, -2.0]])
-    p = np.array([0.5, 0.0, 0.5, 0.0, 0.0])
+@pytest.mark.parametrize(
+    ("W", "p", "tokens", "attained"),
+    [
+        # On a face with more tokens than P has, the infimum is over all of them. With the mean embedding (1, 0) nothing
+        # may lie below the first three: R = (a, 1 − 2a, a), best at a = 1/3.
+        ([[0, 0], [1, 0], [2, 0], [1, -1], [0.5, -2]], [0.5, 0, 0.5, 0, 0], 3, False),
+        ([[1, 1], [1, -1], [-1, -1], [-1, 1]], [0.5, 0, 0.5, 0], 4, True),  # the centre of a square
+        (np.zeros((4, 3)), [0.5, 0.5, 0, 0], 4, True),
+        (np.ones((4, 1)), [0.5, 0.5, 0, 0], 4, True),
+        ([[0], [0], [1], [1]], [0.5, 0.5, 0, 0], 2, False),
+    ],
+)
+def test_the_best_is_uniform_over_tokens_of_symmetric_embeddings(W: Any, p: Any, tokens: int, attained: bool) -> None:
+    W, p = np.array(W, float), np.array(p)
     best = best_context_vector(p, W)
-    assert best.attained == (False,)
-    assert best.value[0] == pytest.approx(np.log(3), abs=1e-9)
-    assert _cross_entropy(p, W @ (best.h[0] + 40 * best.recession[0])) == pytest.approx(np.log(3), abs=1e-9)
-    # With the mean embedding (1, 0) nothing may lie below the first three: R = (a, 1 − 2a, a), best at a = 1/3.
-
-
-def test_zeros_inside_the_polytope_do_no_harm() -> None:
-    """The centre of a square with nothing on two corners: h = 0, and the uniform distribution."""
-    W = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0], [-1.0, 1.0]])
-    best = best_context_vector([0.5, 0.0, 0.5, 0.0], W)
-    assert best.attained == (True,)
-    assert best.value[0] == pytest.approx(np.log(4))
-    assert not best.recession.any()
+    assert best.attained == (attained,)
+    assert best.recession.any() != attained
+    assert best.value[0] == pytest.approx(np.log(tokens), abs=1e-9)
+    assert _cross_entropy(p, W @ (best.h[0] + 40 * best.recession[0])) == pytest.approx(np.log(tokens), abs=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -144,11 +147,3 @@ def test_a_bias_and_batches_of_every_kind() -> None:
         assert _cross_entropy(P[row], W @ (best.h[row] + 60 * best.recession[row]) + b) == pytest.approx(
             best.value[row], abs=1e-8
         )
-
-
-def test_zero_and_duplicate_embeddings() -> None:
-    for W in (np.zeros((4, 3)), np.ones((4, 1)), np.array([[0.0], [0.0], [1.0], [1.0]])):
-        best = best_context_vector([0.5, 0.5, 0.0, 0.0], W)
-        level = not np.ptp(W)
-        assert best.attained == (level,)
-        assert best.value[0] == pytest.approx(np.log(4 if level else 2), abs=1e-9)
