@@ -130,8 +130,7 @@ def report(
         )
     write_page(contents, out)
     echo(out)
-    for text in contents.missing:
-        echo(f"not on the page: {text}", err=True)
+    echo(*contents.missing, err=True)
 
 
 @click.command("figures", epilog=example("bottleneck figures spectra --results demo/reports --out demo/figures"))

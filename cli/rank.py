@@ -83,7 +83,8 @@ def command(
     SOURCE is a run folder, an n-gram model (kn5:ptb), a Hugging Face causal language model (its folder or its name on
     the hub), a .gguf file, a .zarr store or array (a path or a URL), or a matrix file (.npy, .safetensors, .npz, .pt,
     .csv, .mat, .parquet, .h5). A lower bound is proved from a .kld file of llama.cpp and from top-k log-probabilities
-    (.jsonl, .parquet). Several sources are measured into one table, in which LABEL=SOURCE gives a source another name.
+    (.jsonl, .parquet). Several sources, or all runs in a folder, are measured into one table, in which LABEL=SOURCE
+    gives a source another name.
     """
     from softmax_bottleneck.measure import RankReport, RankReports
     from softmax_bottleneck.spectrum import save_spectrum as save

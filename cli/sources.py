@@ -52,6 +52,8 @@ def with_source(
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def opened(source: str = "", sources: Sequence[str] = (), **given: Any) -> Any:
+            if not given.get("checkpoints"):
+                sources = [run for each in sources for run in _runs_in(each)]
             if len(sources) < -count:
                 raise click.UsageError(f"the command takes {-count} sources or more, not {len(sources)}")
             if given.get("data"):
@@ -96,6 +98,15 @@ def with_source(
 def with_layer(command: Command) -> Command:
     """Add the argument SOURCE and the options of an output layer that needs no text; the command opens it itself."""
     return click.argument("source", type=Input())(cast(Any, options_of(LAYER)(command)))
+
+
+def _runs_in(name: str) -> list[str]:
+    """Return the runs and models in a folder of nothing else, otherwise the name."""
+    from softmax_bottleneck.core.files import exists
+
+    folder = Path(name)
+    inside = sorted(folder.glob("*/config.json")) if exists(folder) and not any(folder.glob("*.json")) else []
+    return [str(each.parent) for each in inside] or [name]
 
 
 def _own_options(text: str, shown: Mapping[str, Option]) -> tuple[str, dict[str, Any]]:

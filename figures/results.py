@@ -188,7 +188,8 @@ def read(folder: Path, files: Sequence[Path] | None = None) -> SavedResults:
     saved = [each for several in parts.values() for each in several]
     if not saved:
         raise ConfigurationError(
-            f"{folder} holds no results; 'bottleneck demo' and '--json FILE' of commands write them"
+            f"{folder} holds no results; 'bottleneck demo' and '--json FILE' of commands write them, as in 'bottleneck "
+            "rank RUN --json FILE.json'"
         )
     _refuse_contradictions(saved)
     return SavedResults(folder, tuple(sorted(saved, key=_order)), tuple(path for path in parts if not parts[path]))

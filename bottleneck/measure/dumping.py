@@ -36,7 +36,7 @@ from ..sources.store import (
 from ..sources.top_k import COLUMNS, TARGET
 from ..sources.zarr_array import WrittenRows, open_node
 from ..spectrum.blocks import checked
-from .dumping_states import refuse_other_files, rows_of_file, states_about, write_states
+from .dumping_states import refuse_another, refuse_other_files, rows_of_file, states_about, write_states
 
 LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """Name of a temporary file that Zarr leaves behind when it is killed."""
@@ -185,27 +185,11 @@ def _refuse_other_files(path: Path) -> None:
         raise StoreError(f"{path} is not empty and does not hold a store; name another place")
 
 
-def _check_same(path: Path, group: zarr.Group, new: dict[str, Any]) -> None:
-    """Refuse a store of another dump, with the most telling difference; paths of the source do not count."""
-    old = read_attributes(group, str(path))
-    pairs = [(key, old["source"].get(key), new["source"].get(key)) for key in ("head", "corpus", "split", "kind")]
-    keys = ["format", "contexts", "vocab", "identity", "dtype", "eps", *sorted({*old, *new} - {"source"})]
-    pairs += [(key, old.get(key), new.get(key)) for key in keys]
-    for key, before, now in pairs:
-        if before == now:
-            continue
-        what = f"{key} {before!r}, not {now!r}"
-        if key == "identity":
-            changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
-            what = f"another {' and another '.join(changed)}, by the checksum"
-        raise StoreError(f"{path} holds another dump: {what}; name another place")
-
-
 def _lay_out(path: Path, source: Source, attributes: dict[str, Any]) -> Any:
     """Return the group with its arrays, which are created where they are missing or damaged."""
     if (path / "zarr.json").exists():
         group = open_node(str(path), write=True)
-        _check_same(path, group, attributes)
+        refuse_another(path, read_attributes(group, str(path)), attributes)
     else:
         sealed = {**attributes, SHA256: sha256_json(attributes)}
         group = zarr.create_group(store=path, attributes=sealed, zarr_format=3)

@@ -28,6 +28,8 @@ FILE_BYTES = 16 << 20
 """Bytes of the hidden states in one file."""
 UNFINISHED = "unfinished.json"
 """What `ABOUT` will hold, until everything else is written."""
+LONGEST = 40
+"""Largest number of characters of a value that an error shows."""
 NARROW = torch.bfloat16, torch.float16, torch.float32
 
 
@@ -85,9 +87,30 @@ def refuse_other_files(path: Path, about: Mapping[str, Any]) -> None:
     old = json_if_any(path / ABOUT) or json_if_any(path / UNFINISHED)
     if not isinstance(old, dict) or old.get("format") != FORMAT:
         raise StoreError(f"{path} is not empty and does not hold hidden states that this writes; name another place")
-    new = parse_json(json_bytes(about))
-    if different := [key for key in new if key not in ("model", "source") and old.get(key) != new[key]]:
-        raise StoreError(f"{path} holds another dump: {' and '.join(different)} differ; name another place")
+    refuse_another(path, old, parse_json(json_bytes(about)))
+
+
+def refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Refuse a dump of another model, text or size, with the most telling difference."""
+    before, now = map(_telling, (old, new))
+    for key in {**before, **now}:
+        if before.get(key) != now.get(key):
+            values = [repr(each.get(key)) for each in (before, now)]
+            what = f"another {key}" if max(map(len, values)) > LONGEST else f"{key} {values[0]}, not {values[1]}"
+            raise StoreError(f"{path} holds another dump: {what}; name another place")
+
+
+def _telling(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells dumps apart, the most telling first; names of one model do not count."""
+    source = {key: value for key, value in about.get("source", {}).items() if key not in ("path", "label", "revision")}
+    sizes = {key: about.get(key) for key in ("format", "contexts", "vocab")}
+    hashes = {f"{key}, by the checksum": value for key, value in about.get("identity", {}).items()}
+    return {
+        **source,
+        **sizes,
+        **hashes,
+        **{key: about[key] for key in about if key not in ("source", "identity", "model")},
+    }
 
 
 def rows_of_file(source: Source) -> int:

@@ -63,7 +63,8 @@ def read_saved(paths: Sequence[Path]) -> Contents:
         if len(seeds) > 1:
             missing.append(f"{first.key}: seed {first.seed} is shown, of {len(seeds)} seeds")
         if models[-1].report.decomposition is None:
-            missing.append(f"{first.path}: no singular values beside it; {WRITTEN_BY}")
+            npz = first.path.with_suffix(".npz").name
+            missing.append(f"no singular values of {first.path}: {npz} is not beside it; {WRITTEN_BY}")
     comparisons = tuple(each.content for each in saved if each.kind == "comparison")
     return Contents(tuple(models), comparisons, tuple(missing))
 

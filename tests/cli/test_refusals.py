@@ -15,7 +15,7 @@ from .conftest import Bottleneck
 GRID = "synthetic --processes 1 --vocab 12 --dim 2,3 --contexts 20 --models softmax,lms --seeds 2 --cycles 1 --rounds 0"
 REFUSED = [
     ("rank nowhere", 1, "nowhere is not a local folder"),
-    ("rank demo/runs", 1, "give one of demo/runs/lms-plif, demo/runs/moc, demo/runs/mos, demo/runs/softmax"),
+    ("gradient demo/runs", 1, "give one of demo/runs/lms-plif, demo/runs/moc, demo/runs/mos, demo/runs/softmax"),
     ("rank text.txt", 1, "is a text, not a model: name a model, and give the text with --data"),
     ("rank demo/runs/sofmtax", 1, "; did you mean demo/runs/softmax?"),
     ("rank ptb.zip", 1, "cannot be measured: give"),

@@ -76,5 +76,5 @@ def test_several_results_in_one_file_and_checkpoints_are_models(world: Path, bot
     assert done.exit_code == 0, done.stderr
     page = Path("page.html").read_text(encoding="utf-8")
     assert page.count("<strong>ours") == page.count("<strong>MoC</strong>") == page.count("<strong>MoS") == 1
-    missing = "both.json: no singular values beside it; 'bottleneck rank --json FILE.json --save-spectrum FILE.npz'"
+    missing = "no singular values of both.json: both.npz is not beside it; 'bottleneck rank --json"
     assert done.stderr.count(missing) == 2

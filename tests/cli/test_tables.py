@@ -38,6 +38,13 @@ def test_formats(as_format: str | None, start: str, world: Path, bottleneck: Bot
     assert bottleneck("rank", "identity.npy", "a=identity.npy", *options).exit_code == 0
 
 
+def test_a_folder_of_runs_is_all_of_them(world: Path, bottleneck: Bottleneck) -> None:
+    done = bottleneck("kld", "demo/runs", "--contexts", "9", "--format", "csv")
+    names = sorted(each.parent.name for each in Path("demo/runs").glob("*/config.json"))
+    assert [row["name"] for row in csv.DictReader(io.StringIO(done.stdout))] == names
+    assert len(names) > 1
+
+
 def test_all_sources_are_opened_before_one_is_measured(world: Path, bottleneck: Bottleneck) -> None:
     np.save("logits.npy", np.random.default_rng(0).standard_normal((9, 5)))
     for source, error in (("missing.npy", "the file missing.npy does not"), ("logits.npy", "row 0 of logits.npy is")):

@@ -98,7 +98,7 @@ def test_half_written_and_damaged_folders(damage: Any, told: str, runs: dict[str
     damage(folder)
     with pytest.raises(BottleneckError, match=told):
         sb.rank(folder)
-    with pytest.raises(BottleneckError, match=r"holds another dump: |does not hold hidden states"):
+    with pytest.raises(BottleneckError, match=r"dump: contexts 50, not 30;|does not hold hidden states"):
         dump(runs["softmax"], folder, states=True, contexts=30)
 
 

@@ -161,7 +161,7 @@ def test_spectra_without_whole_curves(tmp_path: Path, visit: Open) -> None:
     assert "zero: all singular values are zero" in said
     assert "bare: no singular values are saved with its report" in said
     assert f"MoS: {M - known} of 400 singular values lie below 0.001" in said
-    assert f"{bare}: no singular values beside it" in page.locator("#missing + ul").inner_text()
+    assert f"no singular values of {bare}: bare.npz is not beside it" in page.locator("#missing + ul").inner_text()
     assert max(page.evaluate("document.getElementById('spectrum').data.at(-2).x")) == known
     assert page.evaluate("document.getElementById('spectrum').data.at(-1).mode") == "markers"
 
