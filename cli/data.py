@@ -11,6 +11,24 @@ from .outputs import echo, emit
 from .paths import Input
 
 
+def _known(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    """Refuse a name of neither a corpus nor a model."""
+    from softmax_bottleneck import corpora
+    from softmax_bottleneck.errors import CorpusError, meant
+    from softmax_bottleneck.hugging_face.pretrained import PRETRAINED
+
+    names = [*(info.name for info in corpora.catalogue()), *PRETRAINED]
+    if name not in names:
+        raise CorpusError(
+            f"{name!r} is neither a corpus nor a model: choose one of {', '.join(names)}, or use a folder of your own "
+            f"by its path{meant(name, names)}"
+        )
+    return name
+
+
+name_argument = click.argument("name", callback=_known, shell_complete=completing(CORPORA, PRETRAINED))
+
+
 @click.group("data", epilog=example("bottleneck data list"))
 def command() -> None:
     """List, fetch, locate or remove the corpora that --data and presets name, and pretrained models."""
@@ -60,7 +78,7 @@ def list_corpora(json_to: Path | None) -> None:
 
 
 @command.command(epilog=example("bottleneck data get ptb --from ptb.zip"))
-@click.argument("name", shell_complete=completing(CORPORA, PRETRAINED))
+@name_argument
 @click.option(
     "--from",
     "sources",
@@ -88,7 +106,7 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
 
 
 @command.command(epilog=example("bottleneck data path ptb"))
-@click.argument("name", shell_complete=completing(CORPORA, PRETRAINED))
+@name_argument
 def path(name: str) -> None:
     """Print the folder that holds a corpus, or the file that holds a model."""
     from softmax_bottleneck import corpora
@@ -98,7 +116,7 @@ def path(name: str) -> None:
 
 
 @command.command("rm", epilog=example("bottleneck data rm ptb"))
-@click.argument("name", shell_complete=completing(CORPORA, PRETRAINED))
+@name_argument
 def remove(name: str) -> None:
     """Remove a corpus or a model from the cache; 'bottleneck data get' brings it back."""
     from softmax_bottleneck import corpora

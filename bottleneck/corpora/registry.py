@@ -142,8 +142,8 @@ def _find(name: str) -> Downloadable:
         raise CorpusError(f"{name} is built into Python and has no folder: use it without getting it")
     if name not in downloadable:
         raise CorpusError(
-            f"{name!r} is not a known corpus: choose one of {', '.join(downloadable)}{meant(name, downloadable)}; a "
-            "folder of your own is used by its path, and 'bottleneck data list' shows pretrained models too"
+            f"{name!r} is not a known corpus: choose one of {', '.join(downloadable)}, or use a folder of your own by "
+            f"its path{meant(name, downloadable)}"
         )
     return downloadable[name]
 
