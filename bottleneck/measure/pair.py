@@ -210,7 +210,8 @@ class Pair:
             notes.append("which tokens follow is unknown, so columns that need them are missing")
         elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
             notes.append(_without_unseen(found, is_unseen, like_llama_cpp=like_llama_cpp))
-        return notes
+        doubts = ((source.name, source.description.get("note")) for source in self._sources)
+        return notes + [f"{name}: {doubt}" for name, doubt in doubts if doubt]
 
 
 def _bytes(description: Mapping[str, Any]) -> dict[str, int]:

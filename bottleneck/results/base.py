@@ -126,6 +126,12 @@ class Result(ABC):
         source = getattr(self, "source", None)
         return str(source.get("label") or source.get("path", "")) if isinstance(source, Mapping) else ""
 
+    @property
+    def note(self) -> str:
+        """What is doubtful of the source that was measured, or an empty string."""
+        source = getattr(self, "source", None)
+        return str(source.get("note", "")) if isinstance(source, Mapping) else ""
+
     def named(self, label: str) -> Self:
         """Return this measurement of a source with another name for tables and figures."""
         known: Any = self
@@ -135,7 +141,8 @@ class Result(ABC):
         """Return the answer, or every quantity that people see, as label and text."""
         quantities = [each for each in self.quantities() if each.shown & (ANSWER | DETAIL)]
         rows = [(each.label, str(each)) for each in quantities if details or each.shown & ANSWER]
-        return rows if len(rows) == len(quantities) else [*rows, ALL_NUMBERS]
+        is_whole = len(rows) == len(quantities)
+        return [*rows, *([("note", self.note)] if self.note else ()), *(() if is_whole else (ALL_NUMBERS,))]
 
     def details(self) -> str:
         """Return every quantity that people see as aligned lines."""
@@ -219,7 +226,7 @@ class Results(Sequence[R]):
         """The notes of all results, each once, with the names that it is about unless it is about all."""
         of_note: dict[str, list[str]] = {}
         for each in self:
-            for note in getattr(each, "notes", ()):
+            for note in filter(None, (*getattr(each, "notes", ()), each.note)):
                 of_note.setdefault(note, []).append(each.name)
         return tuple(
             note if len(names) == len(self) else f"{', '.join(names)}: {note}" for note, names in of_note.items()

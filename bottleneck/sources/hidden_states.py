@@ -114,9 +114,11 @@ def states_of(
     if normed is None:
         return given
     readings = {by: torch.from_numpy(each) for by, each in enumerate((ids, following, _next(following, is_first)))}
-    if mismatch := _mismatch(layer, hidden, readings, normed=normed):
-        given.model.mismatch, given.description = mismatch, {**given.description, "mismatch": mismatch}
+    given.model.mismatch, note = _mismatch(layer, hidden, readings, normed=normed)
+    if mismatch := given.model.mismatch:
         logger.warning("%s: %s", path, mismatch)
+    doubts = {"mismatch": mismatch, "note": note}
+    given.description = {**given.description, **{name: said for name, said in doubts.items() if said}}
     return given
 
 
@@ -256,8 +258,11 @@ def _module(folder: Path, name: str) -> nn.Module | None:
     return None
 
 
-def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, normed: bool) -> str:
-    """Return why states and output layer do not belong together, or ''; ``readings`` are the tokens 0 to 2 later."""
+def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, normed: bool) -> tuple[str, str]:
+    """Return why states and output layer do not belong together, and why they may not, or '' for either.
+
+    ``readings`` are the tokens 0 to 2 later.
+    """
     some = torch.linspace(0, len(states) - 1, min(SAMPLE, len(states))).long()
 
     def loss(chosen: Tensor, by: int) -> float:
@@ -279,8 +284,8 @@ def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, no
     perplexity = f"the perplexity of the tokens that follow is {math.exp(min(as_given, 700.0)):,.4g}"
     chance = math.log(layer.vocab_size)
     if losses[likeliest] < min(as_given, chance) - BETTER:
-        return Sentence(f"{perplexity}, and these states look as if ", likeliest)
-    if as_given > chance - BETTER:
-        doubt = "the model is untrained, the text is random, or states and head do not belong together"
-        logger.warning("%s, no better than %s equally likely tokens: %s", perplexity, f"{layer.vocab_size:,}", doubt)
-    return ""
+        return Sentence(f"{perplexity}, and these states look as if ", likeliest), ""
+    if as_given <= chance - BETTER:
+        return "", ""
+    doubt = "the model is untrained, the text is random, or states and head do not belong together"
+    return "", f"{perplexity}, no better than {layer.vocab_size:,} equally likely tokens: {doubt}"

@@ -90,12 +90,15 @@ def test_states_of_another_place_are_told(text: Any, change: Any, told: str, tmp
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 20.0])
 def test_states_of_a_random_text_are_not_called_wrong(text: Any, scale: float, tmp_path: Path, caplog: Any) -> None:
-    """Nor those of an untrained model, whose logits are all near zero: what can be the cause is logged."""
+    """Nor those of an untrained model, whose logits are all near zero: each result notes what can be the cause."""
     weight, ids, states = text
     how = save(tmp_path, weight, ids, scale * states[torch.randperm(200, generator=torch.Generator().manual_seed(1))])
     source = sb.open(str(tmp_path / "text"), **how)
     assert (source.entry_warning(), "mismatch" in source.description) == ("", False)
-    assert caplog.text.count("the model is untrained, the text is random, or states and head do not belong") == 1
+    for result in (sb.kld(source, pairs=9), sb.compare([source, source])):
+        assert "note  " in str(result)
+        assert str(result.to_dict()).count("the model is untrained, the text is random, or states and head do not") > 0
+    assert not caplog.text
 
 
 def test_the_last_state_of_a_file_counts_where_no_target_is_needed(text: Any, tmp_path: Path) -> None:
