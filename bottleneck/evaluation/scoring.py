@@ -88,7 +88,7 @@ def _static(source: Source, progress: Progress) -> Perplexity:
         raise SourceError(
             f"{source.description['path']} does not say which token came after each context, or has no column for one, "
             "so it has no perplexity: give a run, a Hugging Face model, an n-gram model, a store of one of them, or "
-            "hidden states with token_ids"
+            "hidden states with targets=… in Python or token_ids in their file"
         )
     total, start = 0.0, 0
     with progress.bar("evaluating", source.shape[0], "tokens") as bar:

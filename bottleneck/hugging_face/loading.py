@@ -199,6 +199,8 @@ def output_layer(module: Any) -> nn.Linear | OutputLayer:
     if kind == "Linear":  # another one, such as torch's quantized layer
         kind = f"{type(layer).__module__}.{kind}"
     remedy = THROUGH_A_FUNCTION
+    if layer is None:
+        remedy = "give the whole model, as AutoModelForCausalLM loads it, in place of its body"
     if type(layer).__module__.startswith("peft."):
         remedy = f"merge the adapter into a copy of it by copy.deepcopy(model).merge_and_unload(), or {remedy}"
     raise SourceError(

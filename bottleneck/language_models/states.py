@@ -139,10 +139,12 @@ def _tensor(hidden: Any, size: int) -> Tensor:
         tensors = [_one_tensor(block).detach() for block in blocks]
         if any(each.ndim > 3 for each in tensors):
             raise ValueError("more than three dimensions, as the hidden states of all layers have: give the last layer")
+        if not any(each.numel() for each in tensors):
+            raise ValueError("they are empty, and each context needs a row")
         states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise SourceError(f"hidden states must be (T, {size}) numbers or blocks of such rows: {error}") from error
-    if states.shape[1:] != (size,) or not len(states) or not states.is_floating_point():
+    if states.shape[1:] != (size,) or not states.is_floating_point():
         raise SourceError(
             f"the head takes hidden states (T, {size}) of real numbers, not {states.dtype} of shape "
             f"{tuple(states.shape)}"

@@ -277,7 +277,8 @@ def kld(source: Source, **options: Unpack[KldOptions]) -> PairwiseKLD:
         BottleneckError: for a source that cannot be read, rows that are not finite or not log-probabilities, or tokens
             that only some contexts mask by a large negative number.
     """
-
+    if source.entries_shape[0] < 2:
+        raise MatrixError(f"{source.name} has one context, and a divergence is of pairs: measure two contexts or more")
     progress = reporting(options.get("progress", False))
 
     def blocks() -> Iterator[NDArray[Any]]:

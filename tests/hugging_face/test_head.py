@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
+from transformers import AutoModel
 
 from softmax_bottleneck import argmaxable, kld, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
@@ -109,6 +110,11 @@ def test_logits_that_the_layer_does_not_make_are_refused(
     folder = save("gemma2", final_logit_softcapping=300.0)
     with pytest.raises(SourceError, match=r"are not those of its output layer .* they differ by up to"):
         rank(open_model(folder, dtype=dtype))
+
+
+def test_a_body_asks_for_its_model(save: Save) -> None:
+    with pytest.raises(SourceError, match="the whole model, as AutoModelForCausalLM loads it, in place of its"):
+        rank(AutoModel.from_pretrained(save("llama")), data=torch.arange(9))
 
 
 def test_logits_that_are_left_out_are_refused(save: Save, open_model: Open, monkeypatch: pytest.MonkeyPatch) -> None:

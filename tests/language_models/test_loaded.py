@@ -94,6 +94,8 @@ def test_an_ordinary_output_layer() -> None:
         ({}, ConfigurationError, r"a Linear is measured on hidden states: give hidden=H, of shape \(T, hidden_size\)"),
         ({"hidden": torch.randn(3, 4)}, SourceError, r"the head takes hidden states \(T, 5\).* of shape \(3, 4\)"),
         ({"hidden": [[1, 2]]}, SourceError, "hidden states"),
+        ({"hidden": torch.randn(0, 5)}, SourceError, "they are empty, and each context needs a row"),
+        ({"hidden": iter([])}, SourceError, "they are empty, and each context needs a row"),
         ({"hidden": torch.full((3, 5), torch.nan)}, SourceError, "hold NaN or infinity"),
         ({"hidden": (torch.randn(2, 3, 5),) * 4}, SourceError, r"a tuple of 4 tensors .* such as hidden_states\[-1\]"),
         ({"hidden": torch.randn(4, 2, 3, 5)}, SourceError, "more than three dimensions, .*: give the last layer"),
