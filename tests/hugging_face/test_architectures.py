@@ -35,6 +35,10 @@ def test_log_linear_models_have_the_rank_of_the_algebra(
     assert report.rank_centered.determinate
     assert ("LayerNorm" in report.bound["why"]) == (expected.norm == "layer")
     json.dumps(report.to_dict(), allow_nan=False)
+    head = report.to_dict()["head_analysis"]
+    assert (head["bias"], head["soft_cap"], head["scale"]) == (expected.bias, None, 1.0)
+    assert head["tied"] == (name in ("gpt2", "opt", "mamba"))
+    assert head["logit_difference"] < 1e-5 or dtype != torch.float32
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "phi"])
@@ -54,6 +58,7 @@ def test_soft_capping_has_no_bound(save: Save, open_model: Open) -> None:
     report = rank(open_model(save("gemma2", dtype=torch.bfloat16)))
     assert (report.bound["raw"], report.bound["centered"]) == (None, None)
     assert "soft-capping at 3 is a pointwise nonlinearity" in report.bound["why"]
+    assert report.to_dict()["head_analysis"]["soft_cap"] == 3
     assert report.rank_centered.value == 59
     assert report.spectrum.method == "dense"
 

@@ -26,21 +26,6 @@ def log_probs_of(source: Any) -> np.ndarray[Any, Any]:
     return np.concatenate([block.log_probs for block in source.blocks()]).astype(np.float64)
 
 
-@pytest.mark.parametrize(
-    ("name", "tied", "bias", "cap"),
-    [
-        ("gpt2", True, False, None),
-        ("llama", False, False, None),
-        ("phi", False, True, None),
-        ("gemma2", True, False, 3.0),
-    ],
-)
-def test_what_the_layer_has(save: Save, open_model: Open, name: str, tied: bool, bias: bool, cap: float | None) -> None:
-    found = rank(open_model(save(name))).to_dict()["head_analysis"]
-    assert (found["tied"], found["bias"], found["soft_cap"], found["scale"]) == (tied, bias, cap, 1.0)
-    assert found["logit_difference"] < 1e-5
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
     save: Save, open_model: Open, dtype: str
@@ -219,5 +204,5 @@ def test_settings_out_of_range(save: Save, open_model: Open) -> None:
         open_model(folder, batch_size=0)
     with pytest.raises(ConfigurationError, match="unknown dtype 'int8'; a Hugging Face model runs in"):
         open_model(folder, dtype="int8")
-    with pytest.raises(ConfigurationError, match=r"stride does not apply to an array \(ndarray\)"):
+    with pytest.raises(ConfigurationError, match="stride does not apply to an array"):
         open_source(np.eye(3), stride=2)

@@ -36,14 +36,6 @@ def test_it_is_its_parts_one_after_the_other(name: str, tied: bool) -> None:
     assert (model.head.weight is model.backbone.embedding.weight) == tied
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_parameter_count_by_hand(bias: bool) -> None:
-    """Embeddings once when tied, an LSTM of 4 gates with two biases, a projection from 4 to 3, a bias."""
-    rest = 4 * 4 * (3 + 4 + 2) + (4 * 3 + 3) + 11 * bias
-    for tied, embeddings in ((True, 33), (False, 66)):
-        assert _model(tied=tied, bias=bias).parameter_count() == embeddings + rest
-
-
 def test_tied_embeddings_get_both_gradients() -> None:
     torch.manual_seed(0)
     tied, apart = _model().double(), _model(tied=False).double()

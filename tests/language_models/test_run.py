@@ -16,17 +16,12 @@ from safetensors.numpy import load_file
 
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, RunError, SourceError
-from softmax_bottleneck.language_models import ModelOnText, checkpoint
+from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.sources import open_source
 
+from ..sources.conftest import rows_of
+
 Matrix = NDArray[np.float64]
-
-
-def rows_of(source: ModelOnText, rows: int | None = None) -> Matrix:
-    blocks = list(source.blocks(source.ranges(rows)))
-    ends = np.cumsum([len(block.log_probs) for block in blocks])
-    assert [block.start for block in blocks] == [0, *ends[:-1]]
-    return np.concatenate([block.log_probs for block in blocks])
 
 
 def sigmoid(x: Matrix) -> Matrix:
@@ -72,34 +67,25 @@ def by_hand(run: Path, ids: NDArray[np.int64]) -> Matrix:
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
 def test_log_probabilities_are_those_of_the_model(runs: dict[str, Path], corpus_folder: Path, head: str) -> None:
+    """In blocks of any size, of some rows and of the first contexts alone."""
     ids = corpora.load(corpus_folder).split("test")
     expected = by_hand(runs[head], ids)
-    double, single = (open_source(runs[head], dtype=dtype) for dtype in ("float64", "float32"))
+    double, single, few = (
+        open_source(runs[head], dtype=dtype, contexts=contexts)
+        for dtype, contexts in (("float64", None), ("float32", None), ("float32", 33))
+    )
     assert double.shape == single.shape == expected.shape == (419, 40)
     np.testing.assert_allclose(rows_of(double), expected, rtol=1e-11, atol=1e-12)
-    found = rows_of(single)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
-    assert double.targets.tolist() == ids[1:].tolist()
-
-
-@pytest.mark.parametrize("head", ["softmax", "mos"])
-def test_blocks_change_nothing_beyond_roundoff(runs: dict[str, Path], head: str) -> None:
-    source = open_source(runs[head])
-    whole = rows_of(source, 419)
-    for rows in (1, 50, 418):
-        np.testing.assert_allclose(rows_of(source, rows), whole, rtol=2e-6, atol=2e-6)
-    wanted = list(source.blocks([range(40, 80), range(400, 419)]))
+    for rows in (None, 1, 50, 418):
+        np.testing.assert_allclose(rows_of(single, rows), expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(rows_of(few), expected[:33], rtol=2e-5, atol=2e-5)
+    wanted = list(single.blocks([range(40, 80), range(400, 419)]))
     assert [(block.start, len(block.log_probs)) for block in wanted] == [(40, 40), (400, 19)]
-    np.testing.assert_allclose(wanted[1].log_probs, whole[400:], rtol=2e-6, atol=2e-6)
-
-
-def test_contexts_are_the_first_ones(runs: dict[str, Path]) -> None:
-    few = open_source(runs["mos"], contexts=33)
+    np.testing.assert_allclose(wanted[1].log_probs, expected[400:], rtol=2e-5, atol=2e-5)
+    assert double.targets.tolist() == ids[1:].tolist()
     assert (few.shape, len(few.targets)) == ((33, 40), 33)
-    np.testing.assert_allclose(rows_of(few), rows_of(open_source(runs["mos"]))[:33], rtol=2e-6, atol=2e-6)
     with pytest.raises(SourceError, match=r"between 1 and 419, the contexts of .*, not 420"):
-        open_source(runs["mos"], contexts=420)
+        open_source(runs[head], contexts=420)
 
 
 def test_splits_and_other_texts(runs: dict[str, Path], tmp_path: Path, corpus_folder: Path) -> None:
