@@ -27,8 +27,8 @@ def make() -> Callable[..., Head]:
         layers = {"layer_sizes": (hidden // 2, hidden - hidden // 2)} if name == "doc" else {}
         given = {**layers, **SETTINGS.get(name, {}), **settings}
         head = heads.build(name, hidden_size=hidden, vocab_size=vocab, embedding_size=size, **given).double()
-        for key, parameter in head.named_parameters():
-            if key in ("bias", "function.bias"):  # they start at zero, which would hide them
+        for parameter in head.parameters():
+            if not parameter.any():  # what starts at zero would be hidden
                 nn.init.normal_(parameter)
         return head
 

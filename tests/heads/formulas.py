@@ -64,22 +64,22 @@ mos, mos_plif = softmax, lms_plif
 
 
 def doc(head: Any, hidden: Tensor) -> Tensor:
-    """Two components from the last layer, one from the first, and the weights from the last."""
-    first, last = hidden.split(head.layer_sizes, -1)
-    contexts = [*_vectors(head.contexts.layers["1"], last), *_vectors(head.contexts.layers["0"], first)]
-    assert len(contexts) == 3
+    """The components of the last layer first; the weights are of the last layer."""
+    layers = hidden.split(head.layer_sizes, -1)
+    parts = head.contexts.layers
+    contexts = [each for key in sorted(parts, reverse=True) for each in _vectors(parts[key], layers[int(key)])]
     softmaxes = [_normalized(torch.exp(_logits_of(head, context))) for context in contexts]
-    return sum(p * q for p, q in zip(_weights(head.mixture, last), softmaxes, strict=True))
+    return sum(p * q for p, q in zip(_weights(head.mixture, layers[-1]), softmaxes, strict=True))
 
 
 def mixtape(head: Any, hidden: Tensor) -> Tensor:
-    """The four leaves' weights written out, and w_x times each token's own mixture of the context vectors."""
+    """The weights of the leaves below each gate, and w_x times each token's own mixture of the context vectors."""
     scalars, b = hidden @ head.gate_scalars.weight.T, head.function.bias
-    one, two, three = (
-        1 / (1 + torch.exp(-(vector @ head.gate_weight.T + scalars[..., i : i + 1] + b[i])))
-        for i, vector in enumerate(_vectors(head.gate_vectors, hidden))
-    )
-    leaves = [one * two, one * (1 - two), (1 - one) * three, (1 - one) * (1 - three)]
+    leaves = [torch.ones(())]
+    for i, vector in enumerate(_vectors(head.gate_vectors, hidden)):
+        gate = 1 / (1 + torch.exp(-(vector @ head.gate_weight.T + scalars[..., i : i + 1] + b[i])))
+        above = leaves.pop(0)
+        leaves += [above * gate, above * (1 - gate)]
     mixed = sum(p.unsqueeze(-1) * h.unsqueeze(-2) for p, h in zip(leaves, _contexts(head, hidden), strict=True))
     logits = (mixed * head.weight).sum(-1)
     return _normalized(torch.exp(logits if head.bias is None else logits + head.bias))
@@ -107,10 +107,12 @@ def _contexts(head: Any, hidden: Tensor) -> list[Tensor]:
 
 
 def _vectors(made: Any, hidden: Tensor) -> list[Tensor]:
-    """h_k = tanh(W_k g + b_k)."""
+    """h_k = tanh(W_k g + b_k); residual ones are g + U_k V g + b_k, or g + U_k g + b_k."""
     d, linear = made.embedding_size, made.projection
+    reduced = hidden if made.reduction is None else hidden @ made.reduction.weight.T
     pairs = zip(linear.weight.split(d), linear.bias.split(d), strict=True)
-    return [torch.tanh(hidden @ weight.T + bias) for weight, bias in pairs]
+    vectors = [reduced @ weight.T + bias for weight, bias in pairs]
+    return [hidden + vector if made.residual else torch.tanh(vector) for vector in vectors]
 
 
 def _weights(made: Any, hidden: Tensor) -> list[Tensor]:
