@@ -29,35 +29,6 @@ def _outcomes(head: Head, hidden: Tensor, targets: Tensor) -> list[Tensor]:
     return [head.log_prob(hidden), loss, *torch.autograd.grad(loss.sum(), [hidden, *shared])]
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(
-    ("name", "settings", "other"),
-    [
-        ("mos", {"components": 1}, "softmax"),
-        ("moc", {"components": 1}, "softmax"),
-        ("gss", {"c": 0.0, "k": 2.0}, "sigsoftmax"),
-        ("gss", {"c": 0.7, "k": 1.0}, "softmax"),
-        *(("lms-plif", {"knots": knots, "interval": 3.0, "noise": 0.0}, "softmax") for knots in (1, 2, 1000, 100_000)),
-        ("mos-plif", {"noise": 0.0}, "mos"),
-        ("gss", {"components": 3, "k": 1.0}, "mos"),
-        ("doc", {"layer_sizes": None, "components": 3}, "mos"),
-    ],
-)
-def test_one_head_contains_another(name: str, settings: dict[str, Any], other: str, bias: bool, make: Make) -> None:
-    """f(x) = x of a PLIF holds to a few roundings of the interval's ends."""
-    larger, smaller = make(name, bias=bias, **settings), make(other, bias=bias)
-    if "plif" in name:
-        nn.init.constant_(larger.get_parameter("function.v"), UNIT_SLOPE)
-    state = {key.replace("layers.0.", ""): value for key, value in larger.state_dict().items()}
-    smaller.load_state_dict({key: value for key, value in state.items() if key in smaller.state_dict()})
-    hidden, targets = torch.randn(20, 5, dtype=torch.float64, requires_grad=True), torch.randint(7, (20,))
-    expected = _outcomes(smaller, hidden, targets)
-    torch.testing.assert_close(_outcomes(larger, hidden, targets), expected, rtol=100 * EPS, atol=100 * EPS)
-    if other == "softmax" and name in ("mos", "moc"):
-        bounds = [(each.rank_bound.raw, each.rank_bound.centered) for each in (larger, smaller)]
-        assert bounds[0] == bounds[1]
-
-
 def test_noise_spreads_the_slopes(make: Make) -> None:
     assert make("lms-plif", noise=0.0).get_parameter("function.v").unique().tolist() == pytest.approx([UNIT_SLOPE])
     slopes = make("lms-plif", noise=0.5, knots=10_000).get_parameter("function.v")

@@ -20,6 +20,8 @@ from softmax_bottleneck.language_models.backbones import (
 )
 from softmax_bottleneck.language_models.backbones.awd_lstm import DROPOUTS
 
+from .conftest import lstm
+
 EPS = torch.finfo(torch.float64).eps
 M = 11
 NOTHING_DROPPED: dict[str, dict[str, Any]] = {
@@ -42,16 +44,8 @@ def _hidden(model: Backbone, ids: Tensor) -> Tensor:
 
 
 def _recurrence(inputs: Tensor, layers: list[list[Tensor]]) -> Tensor:
-    """Hochreiter and Schmidhuber's cell with a forget gate, gates in torch's order i, f, g, o."""
-    for w_x, w_h, b_x, b_h in layers:
-        h = c = torch.zeros(inputs.shape[1], w_h.shape[1], dtype=inputs.dtype)
-        outputs = []
-        for x in inputs:
-            i, f, g, o = (x @ w_x.T + b_x + h @ w_h.T + b_h).chunk(4, -1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            outputs.append(h)
-        inputs = torch.stack(outputs)
+    for weights in layers:
+        inputs, _ = lstm(inputs, weights)
     return inputs
 
 

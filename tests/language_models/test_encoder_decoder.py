@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.language_models.backbones import EncoderDecoder, EncoderDecoderConfig, build
 
+from .conftest import lstm
+
 SIZES = {"embedding_size": 4, "line_size": 3, "context_size": 5, "hidden_size": 6}
 CONTEXTS = [[[1, 2, 3], [4, 5]], [[6]], [[1, 2, 3], [7], [7, 8, 9, 1]]]
 TEXTS = [[2, 3, 4], [5, 6, 7], [1, 9, 9]]
@@ -29,38 +31,26 @@ def _batch(contexts: list[list[list[int]]]) -> Tensor:
     return batch
 
 
-def _cell(layer: nn.LSTM, inputs: list[Tensor], suffix: str = "", h: Tensor | None = None, c: Tensor | None = None):  # type: ignore[no-untyped-def]
-    """Run an LSTM by its equations (Hochreiter and Schmidhuber 1997, with torch's order of gates)."""
-    h = torch.zeros(layer.hidden_size, dtype=torch.float64) if h is None else h
-    c = torch.zeros_like(h) if c is None else c
-    w, u, a, b = (
-        layer.get_parameter(f"{name}_l0{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    )
-    outputs = []
-    for x in inputs:
-        i, f, g, o = (w @ x + a + u @ h + b).chunk(4)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
-        outputs.append(h)
-    return outputs, c
+def _weights(layer: nn.LSTM, suffix: str = "") -> list[Tensor]:
+    return [layer.get_parameter(f"{name}_l0{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
 
 
 def _formula(model: EncoderDecoder, context: list[list[int]], text: list[int]) -> Tensor:
     embed = model.embedding.weight
     encodings, words = [], []
     for line in context:
-        forth, _ = _cell(model.line_encoder, [embed[token] for token in line])
-        back, _ = _cell(model.line_encoder, [embed[token] for token in reversed(line)], "_reverse")
-        words.append([torch.cat(both) for both in zip(forth, reversed(back), strict=True)])
+        forth, _ = lstm(embed[line], _weights(model.line_encoder))
+        back, _ = lstm(embed[line].flip(0), _weights(model.line_encoder, "_reverse"))
+        words.append([torch.cat(both) for both in zip(forth, back.flip(0), strict=True)])
         encodings.append(torch.cat([forth[-1], back[-1]]))
-    contexts, _ = _cell(model.context_encoder, encodings)
+    contexts, _ = lstm(encodings, _weights(model.context_encoder))
     h, c = (model.start.weight @ contexts[-1] + model.start.bias).chunk(2)
     memory = [
         model.token_memory.weight @ word + model.line_memory.weight @ u
         for line, u in zip(words, contexts, strict=True)
         for word in line
     ]
-    states, _ = _cell(model.decoder, [embed[token] for token in text], h=h.tanh(), c=c)
+    states, _ = lstm(embed[text], _weights(model.decoder), h=h.tanh(), c=c)
     hidden = []
     for s in states:
         weights = torch.stack([m @ s for m in memory]).exp()

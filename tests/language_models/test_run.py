@@ -1,18 +1,15 @@
-"""Runs as sources, against a forward pass written out by hand from the weights on disk."""
+"""Runs as sources, against their backbone and their head, which have tests of their own."""
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from softmax_bottleneck import corpora, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, RunError, SourceError
@@ -21,55 +18,14 @@ from softmax_bottleneck.sources import open_source
 
 from ..sources.conftest import rows_of
 
-Matrix = NDArray[np.float64]
-
-
-def sigmoid(x: Matrix) -> Matrix:
-    return 1 / (1 + np.exp(-x))
-
-
-def log_softmax(logits: Matrix) -> Matrix:
-    return np.asarray(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
-
-
-def hidden_states(weights: Mapping[str, Matrix], ids: NDArray[np.int64]) -> Matrix:
-    """Run the LSTM one token at a time (gates in torch's order: input, forget, cell, output)."""
-    outputs = [weights["backbone.embedding.weight"][token] for token in ids]
-    for layer in range(2):
-        w_in, w_hidden, b_in, b_hidden = (
-            weights[f"backbone.lstm.{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
-        hidden, cell = np.zeros(7), np.zeros(7)
-        inputs, outputs = outputs, []
-        for x in inputs:
-            i, f, g, o = np.split(w_in @ x + b_in + w_hidden @ hidden + b_hidden, 4)
-            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
-            hidden = sigmoid(o) * np.tanh(cell)
-            outputs.append(hidden)
-    return np.array(outputs)
-
-
-def by_hand(run: Path, ids: NDArray[np.int64]) -> Matrix:
-    """The T × M log-probabilities in float64."""
-    weights = {name: tensor.astype(np.float64) for name, tensor in load_file(run / "model.safetensors").items()}
-    head = json.loads((run / "config.json").read_text())["model"]["head"]["name"]
-    g = hidden_states(weights, ids[:-1])
-    projected = np.tanh(
-        g @ weights["head.contexts.projection.weight"].T + weights["head.contexts.projection.bias"]
-    ).reshape(len(g), -1, 5)
-    output = weights.get("head.weight", weights["backbone.embedding.weight"])
-    logits = projected @ output.T + weights["head.bias"]
-    if head == "softmax":
-        return log_softmax(logits[:, 0])
-    prior = np.exp(log_softmax(g @ weights["head.mixture.projection.weight"].T))[:, :, None]
-    return np.asarray(np.log((prior * np.exp(log_softmax(logits))).sum(1)))
-
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
 def test_log_probabilities_are_those_of_the_model(runs: dict[str, Path], corpus_folder: Path, head: str) -> None:
     """In blocks of any size, of some rows and of the first contexts alone."""
     ids = corpora.load(corpus_folder).split("test")
-    expected = by_hand(runs[head], ids)
+    model = checkpoint.load(runs[head]).model.double()
+    with torch.no_grad():
+        expected = model.head.log_prob(model.hidden(torch.from_numpy(ids[:-1, None]))[0][:, 0]).numpy()
     double, single, few = (
         open_source(runs[head], dtype=dtype, contexts=contexts)
         for dtype, contexts in (("float64", None), ("float32", None), ("float32", 33))
