@@ -115,7 +115,7 @@ def _own_options(text: str, shown: Mapping[str, Option]) -> tuple[str, dict[str,
     if not dashes or Path(text).exists():
         return text, {}
     command = click.command(name)(options_of(shown)(lambda **given: given))
-    path = click.get_current_context().command_path  # whose help an error names
+    path = getattr(click.get_current_context(), "command_path", name)  # whose help an error names
     with command.make_context(path, shlex.split(dashes + rest)) as context:
         return name, {
             key: value

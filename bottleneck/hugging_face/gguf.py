@@ -11,9 +11,14 @@ import mmap
 import re
 import struct
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..core.files import open_file
 from ..errors import ConfigurationError, SourceError
@@ -103,6 +108,33 @@ def read_header(file: Path) -> Header:
         raise SourceError(f"{file} is damaged or newer than the package gguf ({error} is unknown); {AGAIN}") from error
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise SourceError(f"{file} is not a whole GGUF file ({error}); {AGAIN}") from error
+
+
+@contextmanager
+def read_quickly() -> Iterator[None]:
+    """Let transformers read a GGUF file in less than half the time.
+
+    It asks the package gguf by name for a reader, three times for a model, and for the table of names of tensors, once
+    for every layer. The reader slices a plain array, because slices of a memory map cost three times as much, and the
+    table is made once.
+    """
+    try:
+        import gguf
+    except ImportError:  # which reading a GGUF file says
+        yield
+        return
+
+    class Reader(gguf.GGUFReader):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
+    before = gguf.GGUFReader, gguf.get_tensor_name_map
+    names: Any = cache(gguf.get_tensor_name_map)
+    try:
+        gguf.GGUFReader, gguf.get_tensor_name_map = Reader, names  # type: ignore[misc]
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = before  # type: ignore[misc]
 
 
 class _Reader:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.full_precision import alone, evaluating, full_precision
 from ..errors import ConfigurationError, Parameter, SourceError, first_line
 from ..language_models.checked_product import THROUGH_A_FUNCTION
-from . import folder
+from . import folder, gguf
 from .headed import MARK, OutputLayer, checked_spec, headed_class
 
 BODY_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
@@ -112,7 +112,7 @@ def load(kind: Any, path: Path, config: Any, files: list[Path], **options: Any) 
         SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
     """
     place = path
-    with quiet() as transformers, redirect_stderr(StringIO()):  # its own bars, which it cannot switch off for GGUF
+    with quiet() as transformers, redirect_stderr(StringIO()), gguf.read_quickly():  # GGUF's own bars always show
         try:
             options |= {**FIXED, "config": config, "use_safetensors": files[0].suffix == ".safetensors"}
             if path.is_file():

@@ -235,7 +235,7 @@ def gguf_model(file: Path, *, dtype: str = "float32", device: str = "cpu") -> Hu
         SourceError: for a model that transformers does not read from GGUF, or with fewer weights than it needs.
     """
     header = gguf.read_header(file)
-    with configuring(file):
+    with configuring(file), gguf.read_quickly():
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
         config: Any = AutoConfig.from_pretrained(

@@ -16,6 +16,7 @@ from ..core.json_file import read_json
 from ..errors import Parameter, SourceError, first_line
 from ..language_models.text import Ids
 from .folder import AGAIN
+from .gguf import read_quickly
 from .loading import quiet
 
 VOCABULARY_FILES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
@@ -217,7 +218,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def gguf_tokenizer(file: Path) -> Tokenizer:
     """Return the tokenizer in a GGUF file as transformers rebuilds it; `SourceError` for one that cannot be rebuilt."""
-    with quiet() as transformers:
+    with quiet() as transformers, read_quickly():
         try:
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
                 file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True

@@ -28,7 +28,7 @@ import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face import pretrained
-from softmax_bottleneck.hugging_face.gguf import read_header
+from softmax_bottleneck.hugging_face.gguf import read_header, read_quickly
 from softmax_bottleneck.hugging_face.model import gguf_model
 
 d, M = 32, 72
@@ -97,6 +97,30 @@ def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) 
     report = sb.rank(model, data=IDS, context_length=59, stride=59)
     assert (report.rank.value, report.rank_centered.value) == (d + 1, d)
     assert "W in Q8_0, body in Q8_0, F32" in str(report)
+
+
+def test_transformers_reads_through_the_quick_reader(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only within: what it reads is what gguf's own reader would give it."""
+    opened = []
+    own, own_names = gguf.GGUFReader.__init__, gguf.get_tensor_name_map
+
+    def note(self: Any, *given: Any) -> None:
+        own(self, *given)
+        opened.append((type(self.data), type(self)))
+
+    monkeypatch.setattr(gguf.GGUFReader, "__init__", note)
+    made = gguf_model(model)
+    assert made.encoder() is not None
+    assert made.body is not None
+    assert len(opened) >= 3
+    assert {kind for kind, _ in opened} == {np.ndarray}
+    assert gguf.get_tensor_name_map is own_names
+    with read_quickly():
+        quick, slow = gguf.GGUFReader(model), opened[0][1].__base__(model)
+    assert [[part.tobytes() for part in each.parts] for each in quick.fields.values()] == [
+        [part.tobytes() for part in each.parts] for each in slow.fields.values()
+    ]
+    assert [each.data.tobytes() for each in quick.tensors] == [each.data.tobytes() for each in slow.tensors]
 
 
 def test_quantized_models_are_told_apart(model: Path, tmp_path: Path) -> None:
