@@ -92,17 +92,14 @@ def test_a_command_looks_at_a_text_before_it_imports_pytorch(tmp_path: Path) -> 
     assert "cannot read missing.txt" in done.stderr
 
 
-def test_ids(model: tuple[Path, Any, Any]) -> None:
+def test_ids_need_no_tokenizer(model: tuple[Path, Any, Any]) -> None:
     folder, loaded, _ = model
     ids = torch.randint(0, 30, (6, 20), generator=torch.Generator().manual_seed(0))
-    rows = [{"input_ids": row, "attention_mask": torch.ones(20)} for row in ids]
     expected = perplexity(loaded, data=ids).perplexity
     assert sb.open(loaded, data=ids[:1]).shape == (19, 60)
-    batches = ([ids[:4], ids[4:]], list(ids), ids.tolist(), rows, torch.utils.data.DataLoader(rows, batch_size=4))
-    for data in (*batches, (row for row in ids.numpy())):
-        assert perplexity(loaded, data=data).perplexity == expected
+    assert perplexity(loaded, data=[ids[:4], ids[4:]]).perplexity == expected
     assert perplexity(folder, data=ids).perplexity == expected
-    for file in folder.glob("tokenizer*"):  # which ids do not need
+    for file in folder.glob("tokenizer*"):
         file.unlink()
     assert perplexity(folder, data=ids).perplexity == expected
 
@@ -129,6 +126,14 @@ def test_a_data_set_of_ids(lengths: tuple[int, ...], model: tuple[Path, Any, Any
             return torch.tensor(texts[row]), row
 
     forms: dict[str, Any] = {"lists": texts, "torch's own": Rows(), "frame": both.to_pandas(), "arrow": ids.data.table}
+    forms |= {"tensors": [*map(torch.tensor, texts)], "a generator": (np.array(text) for text in texts)}
+    if len({*lengths}) == 1:
+        rows = [{"input_ids": torch.tensor(text), "attention_mask": torch.ones(20)} for text in texts]
+        forms |= {
+            "rows": rows,
+            "loader": torch.utils.data.DataLoader(rows, batch_size=2),
+            "one tensor": torch.tensor(texts),
+        }
     for name, each in (("ids", ids), ("both", both)):
         streamed = each.to_iterable_dataset()
         forms |= {name: each, f"{name} streamed": streamed, f"{name}, columns": each[:], f"{name}, rows": [*streamed]}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import transformers
+
+from softmax_bottleneck.integrations.transformers import with_head
 
 M, d = 60, 8
 SPECIAL = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -30,3 +33,9 @@ def make(name: str, **settings: Any) -> Any:
     torch.manual_seed(0)
     kind = getattr(transformers, name)
     return kind(kind.config_class(**{"vocab_size": M, **given, **settings})).eval()
+
+
+@pytest.fixture
+def headed() -> Any:
+    """A Llama under a mixture of softmaxes."""
+    return with_head(make("llama"), "mos", components=2)

@@ -166,9 +166,8 @@ def test_a_dropout_mask_is_of_a_sequence_wherever_log_probabilities_are_made(pla
     assert not (mask == mask[:, :1]).all()
 
 
-def test_threads_do_not_mix_their_states() -> None:
+def test_threads_do_not_mix_their_states(headed: Any) -> None:
     """Each thread's states are kept before any thread takes its own."""
-    headed = with_head(make("llama"), "mos", components=2)
     batches = [IDS[:1, :5], IDS[1:2, :7]]
     expected = [headed(batch).logits for batch in batches]
     kept = threading.Barrier(len(batches), timeout=60)
@@ -182,14 +181,12 @@ def test_threads_do_not_mix_their_states() -> None:
     assert all(torch.equal(logits, right) for logits, right in zip(made, expected, strict=True))
 
 
-def test_the_output_layer_called_alone_makes_log_probabilities() -> None:
+def test_the_output_layer_called_alone_makes_log_probabilities(headed: Any) -> None:
     """As code that reads the layers in between does."""
-    headed = with_head(make("llama"), "mos", components=2)
     assert torch.equal(headed.lm_head(headed.model(IDS).last_hidden_state), headed(IDS).logits)
 
 
-def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path) -> None:
-    headed = with_head(make("llama"), "mos", components=2)
+def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path, headed: Any) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="a file stands where a folder is needed"):
         headed.save_pretrained(tmp_path / "file")
@@ -211,15 +208,13 @@ def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path) -> None:
         headed.save_pretrained(tmp_path / "new")
 
 
-def test_a_vocabulary_of_a_multiple() -> None:
-    headed = with_head(make("llama"), "mos", components=2)
+def test_a_vocabulary_of_a_multiple(headed: Any) -> None:
     assert headed.resize_token_embeddings(M, pad_to_multiple_of=20) is headed.get_input_embeddings()
     headed.resize_token_embeddings(pad_to_multiple_of=64)
     assert headed.head.vocab_size == 64
 
 
-def test_a_head_keeps_its_loss_and_its_place() -> None:
-    headed = with_head(make("llama"), "mos", components=2)
+def test_a_head_keeps_its_loss_and_its_place(headed: Any) -> None:
     with pytest.raises(ConfigurationError, match="this model has a head"):
         headed.set_output_embeddings(nn.Linear(8, M, bias=False))
     headed.set_output_embeddings(headed.get_output_embeddings())

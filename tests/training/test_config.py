@@ -18,19 +18,13 @@ START = {"model": {"head": {"name": "mos", "components": 5, "bias": False}}}
     ("values", "message"),
     [
         ({"corpu": "ptb"}, "unknown key 'corpu'; known keys there are corpus, seed, model, training"),
-        (
-            {"training": {"optimizer": {"lr": 3}}},
-            r"unknown key 'training\.optimizer\.lr'; known keys there are name, learning_rate",
-        ),
+        ({"training": {"optimizer": {"lr": 3}}}, r"unknown key 'training\.optimizer\.lr'; known keys there are name"),
         ({"model": {"head": {"name": "mos", "k": 3}}}, "unknown key 'k' for head 'mos'; known keys are .*components"),
         ({"model": {"head": {"name": "sofmax"}}}, "unknown head 'sofmax'; known heads are"),
         ({"model": {"backbone": {"name": "gru"}}}, "unknown backbone 'gru'"),
         ({"model": {"head": {"name": "mos", "components": 4.5}}}, "components of head 'mos': .*valid integer .*4.5"),
         ({"model": {"backbone": {"name": "lstm", "layers": True}}}, "layers of backbone 'lstm': .*integer .*True"),
-        (
-            {"model": {"backbone": {"name": "lstm", "size": 4}}},
-            "unknown key 'size' for backbone 'lstm'",
-        ),
+        ({"model": {"backbone": {"name": "lstm", "size": 4}}}, "unknown key 'size' for backbone 'lstm'"),
         ({"model": {"head": {"name": "lms-plif", "interval": float("inf")}}}, "interval of head 'lms-plif': .*finite"),
         ({"model": {"head": {"name": "mos", "components": 0}}}, "components must be at least 1, not 0"),
         ({"model": {"head": "mos"}}, r"model\.head: it must be an object of JSON, not 'mos'"),
@@ -88,21 +82,17 @@ def test_wrong_overrides(setting: str, message: str) -> None:
         override(RunConfig(), [setting])
 
 
-TOML = '[model.head]\nname = "lms-plif"\nslope_learning_rate = 1e-3\n[training.optimizer]\nlearning_rate = 2e-3\n'
-
-
-def test_a_configuration_in_a_file(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text(TOML, encoding="utf-8")
-    head = {"name": "lms-plif", "slope_learning_rate": 0.001}
-    config = parse({"model": {"head": head}, "training": {"optimizer": {"learning_rate": 0.002}}}, where="here")
-    assert read(tmp_path / "c.toml") == config
-
-
 @pytest.mark.parametrize("name", ["demo-lms-plif", "ptb-mos", "switchboard-small-mos"])
 def test_what_is_printed_is_read(name: str, tmp_path: Path) -> None:
     settings = complete(PRESETS[name].config)
     (tmp_path / "c.toml").write_text(as_toml(settings), encoding="utf-8")
     assert complete(read(tmp_path / "c.toml")) == settings
+
+
+def test_a_configuration_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[model.head]\nname = "mos"\n[training.optimizer]\nlearning_rate = 2e-3\n')
+    values = {"model": {"head": {"name": "mos"}}, "training": {"optimizer": {"learning_rate": 0.002}}}
+    assert read(tmp_path / "c.toml") == parse(values, where="here")
 
 
 @pytest.mark.parametrize(
