@@ -99,9 +99,15 @@ def train(corpus_folder: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def runs(train: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A finished run for each head; read only."""
+    """A finished run for each head, which is trained when a test first asks for it; read only."""
     folder = tmp_path_factory.mktemp("runs")
-    return {head: train(head, folder / head) for head in HEADS}
+
+    class Runs(dict[str, Path]):
+        def __missing__(self, head: str) -> Path:
+            self[head] = train(head, folder / head)
+            return self[head]
+
+    return Runs()
 
 
 @pytest.fixture(scope="session")

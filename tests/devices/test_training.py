@@ -91,13 +91,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("run", "float64"), [("adamw", False), ("nt-asgd", True), ("pairs", False)])
 def test_a_run_that_is_stopped_and_resumed(
-    run: str,
-    float64: bool,
-    short_corpus: Path,
-    talk_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
+    run: str, float64: bool, short_corpus: Path, talk_folder: Path, tmp_path: Path, monkeypatch: Any, device: str
 ) -> None:
     training = {"epochs": 2, "batch_size": 4, "bptt": 10, "save_every": 100, **RUNS[run].get("training", {})}
     corpus = talk_folder if run == "pairs" else short_corpus
