@@ -1,4 +1,4 @@
-"""Imports point down the floors of docs/architecture.md, and nothing goes round in circles."""
+"""Imports point down the floors of docs/architecture.md, nothing goes round in circles, and functions are short."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "softmax_bottleneck"
+LINES, PARAMETERS = 50, 8
+"""The most that a function has."""
 
 FLOORS = {
     "errors": 0,
@@ -105,3 +107,16 @@ def test_the_walk_sees_relative_and_nested_imports() -> None:
     seen = _imports(f"{PACKAGE}.language_models.run", MODULES[f"{PACKAGE}.language_models.run"])
     assert {f"{PACKAGE}.language_models.on_text", f"{PACKAGE}.core.files"} <= seen
     assert f"{PACKAGE}.core.parallel" in _imports(f"{PACKAGE}.cli.sources", MODULES[f"{PACKAGE}.cli.sources"])
+
+
+def test_functions_are_short_and_take_few_parameters() -> None:
+    """Constructors of heads take every setting by name; a docstring is not code."""
+    found = []
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                code = ast.unparse(node.body[ast.get_docstring(node) is not None :]).splitlines()
+                names = {each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+                many = len(names - {"self", "cls"}) > PARAMETERS and "heads" not in path.parts
+                found += [f"{module}: {node.name}"] if len(code) > LINES or many else []
+    assert found == []
