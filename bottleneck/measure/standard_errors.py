@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 Values = NDArray[np.float64]
 Starts = NDArray[np.int64]
@@ -71,4 +71,4 @@ def standard_error(values: Values, starts: Starts) -> float:
 
 def half_width(blocks: int) -> float:
     """Return half the width of the 95 % interval of a mean, as a multiple of its standard error over some blocks."""
-    return float(student.ppf((1 + CONFIDENCE) / 2, blocks - 1)) if blocks > 1 else math.inf
+    return float(stdtrit(blocks - 1, (1 + CONFIDENCE) / 2)) if blocks > 1 else math.inf
