@@ -17,7 +17,7 @@ CROWDED = 1.5
 @click.command("doctor", epilog=example("bottleneck doctor demo/runs/softmax"))
 @click.argument("path", required=False, type=Input(Path))
 def command(path: Path | None) -> None:
-    """Show versions, devices and threads; with PATH, also verify every byte of a run, store or prepared corpus."""
+    """Show versions, devices and threads; with PATH, also verify every byte of a run, store, states or corpus."""
     integrity = [] if path is None else [("integrity", check(path))]
     echo_text(aligned([*environment(), *integrity]))
 
@@ -79,19 +79,20 @@ def _load() -> str:
 
 
 def check(path: Path) -> str:
-    """Check every byte of a run, a store or a prepared corpus against its recorded hashes; return a description.
+    """Check every byte of a run, a store, states or a corpus against its recorded hashes; return a description.
 
     Raises:
         RunError: for an incomplete or damaged run.
         StoreError: for an incomplete or damaged store.
         CorpusError: for an incomplete or damaged corpus.
-        SourceError: for another file or folder.
+        SourceError: for incomplete or damaged states, or another file or folder.
     """
     from softmax_bottleneck import corpora
     from softmax_bottleneck.corpora.ids import is_ids, read_ids
     from softmax_bottleneck.errors import SourceError
     from softmax_bottleneck.language_models.checkpoint import is_run, load, read_state, state_files
     from softmax_bottleneck.sources.kinds import sniff
+    from softmax_bottleneck.sources.states_folder import open_folder
     from softmax_bottleneck.sources.store import StoreSource, open_zarr
 
     if is_run(path):
@@ -99,7 +100,11 @@ def check(path: Path) -> str:
             read_state(file)
         run = load(path)
         return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"
-    is_zarr = path.suffix == ".zarr" or sniff(path) == "zarr"
+    kind = sniff(path)
+    if kind == "states":
+        T, M = open_folder(str(path)).shape
+        return f"complete hidden states: {T:,} contexts × {M:,} tokens; every checksum in the files holds"
+    is_zarr = path.suffix == ".zarr" or kind == "zarr"
     if is_zarr and isinstance(source := open_zarr(str(path)), StoreSource):
         chunks = sum(1 for _ in source.blocks())
         return f"a complete store: {source.shape[0]:,} × {source.shape[1]:,}; {chunks} chunks match their checksums"
@@ -107,4 +112,4 @@ def check(path: Path) -> str:
         corpus = read_ids(path.resolve())
         tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
         return f"a complete corpus: {tokens} tokens; every file matches its checksum"
-    raise SourceError(f"{path} is neither a run folder, a log-probability store nor a prepared corpus")
+    raise SourceError(f"{path} is neither a run folder, a log-probability store, hidden states nor a corpus")
