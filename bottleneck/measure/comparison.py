@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 import numpy as np
 
 from ..core.printable import printable
+from ..errors import Parameter, Sentence
 from ..results.base import UNSAVED, WIDTH, Result, Results, short_names
 from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
 from ..spectrum import RankEstimate
@@ -65,6 +66,8 @@ SIGNS = {"kl": 1, "same_top": -1, "perplexity_ratio": 1}
 """Statistics that may have a limit: a largest (1) or a smallest (−1) number."""
 CUT = 0.001
 """Largest mean probability, on tokens that one of two models does not have, with which a model may pass."""
+LIMITS = Sentence("limits, ", Parameter("max_kl"), " or ", Parameter("min_agreement"), ", say whether Q may replace P")
+"""What to do after a comparison without limits."""
 SHARES = ("acceptance", "same_top", "top_5", "coverage")
 """Statistics that are shown in percent."""
 
@@ -269,6 +272,8 @@ class Comparison(Result, kind="comparison"):
         for example in (*self.first_better, *self.second_better):
             width = WIDTH - 2 - max(map(len, (*LABELS.values(), *(f"{name} is better" for name in self.names))))
             yield from (Quantity("", None, label, text=text) for label, text in example.lines(self.names, width))
+        if not self.limits:
+            yield Quantity("next", LIMITS, "next")
 
 
 @final

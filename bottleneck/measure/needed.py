@@ -100,14 +100,15 @@ class NeedReport(Result, kind="need"):
         yield Quantity("next", after, "next")
 
     def _table(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines of a table of all r, with their labels."""
-        trained = {each.dimensions: each for each in self.trained}
+        """Yield the lines of a table of all r: their labels, one head, and trained layers or those of this text."""
+        others: dict[int, Reduced] = {each.dimensions: each for each in self.trained or self.same_text}
         names = ["KL", *(["perplexity"] if self.perplexity is not None else []), "1 − TV"]
-        yield "", "".join(f"{name:>{COLUMN * len(names)}}" for name in (*LABELS, *(["trained"] if trained else [])))
-        yield "r", "".join(f"{name:>{COLUMN}}" for name in names * (2 + bool(trained)))
-        for one, own in zip(self.other_text, self.same_text, strict=True):
-            points = [one, own, *([trained[one.dimensions]] if one.dimensions in trained else [])]
-            yield f"{one.dimensions:,}", "".join(_numbers(point) for point in points)
+        heads = LABELS[0], "trained" if self.trained else LABELS[1]
+        yield "", "".join(f"{name:>{COLUMN * len(names)}}" for name in heads)
+        yield "r", "".join(f"{name:>{COLUMN}}" for name in names * len(heads))
+        for one in self.other_text:
+            points = filter(None, (one, others.get(one.dimensions)))
+            yield f"{one.dimensions:,}", "".join(map(_numbers, points))
 
     def _sentence(self, fit: str, how: str) -> str:
         kept, perplexity = (None if r is None else self._exact(fit, r) for r in self.needed(fit))
