@@ -24,13 +24,8 @@ def test_every_case_agrees_on_the_matrix(here: Callable[..., list[set[str]]], mo
     assert (stored["contexts"], stored["vocab"], stored["method"]) == (900, 450, "gram")
     assert report["ratios"]["gram / numpy"] == 0.25
     assert report["ratios"]["gram memory / float64 matrix"] == 1000 / (8 * 600 * 150)
-    assert report["ratios"]["gram's streaming rate / syrk rate"] == 1 / cases["gram float32"]["stream_seconds"]
     assert report["rates"]["syrk"] == 600 * 150**2 / 1e9
-    whole = cases["whole command"]
-    assert whole["inspected_seconds"] > 0
-    assert report["ratios"]["inspection / decomposition in it"] == (
-        whole["inspected_seconds"] / whole["decomposed_seconds"]
-    )
+    assert cases["whole command"]["inspected_seconds"] > 0
     goals = {goal["what"]: goal for goal in report["goals"]}
     assert goals["gram / numpy"]["met"]
     assert goals["gram float32, PTB shape, from a store: GiB"]["met"]

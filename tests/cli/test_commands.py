@@ -71,8 +71,12 @@ def test_demo_of_seeds_with_adaptive_scores(world: Path, bottleneck: Bottleneck)
     assert bottleneck("demo", "--reports", "two/reports").stdout == done.stdout
 
 
-def test_demo_that_starts_from_another(world: Path, bottleneck: Bottleneck) -> None:
-    """Each run from the weights of its own name and seed."""
+def test_runs_that_start_from_another(world: Path, bottleneck: Bottleneck) -> None:
+    """Each run of the demo from the weights of its own name and seed."""
+    preset = "ptb-small-nt-asgd-mos"
+    listed = values_of(bottleneck("presets", preset, "--json", "-"))["presets"][0]["command"]
+    assert listed.startswith(f"bottleneck train --preset {preset} --set initial=runs/ptb-small-awd-mos --out ")
+    assert bottleneck("train", "--preset", preset, "--set", "initial=demo/runs/mos", "--out", "new").exit_code == 0
     for name in ("mos", "mos-1"):
         shutil.copytree("demo/runs/mos", f"first/{name}")
     only = ("--initial", "first", "--models", "mos", *SHORT)
@@ -87,17 +91,6 @@ def test_demo_that_starts_from_another(world: Path, bottleneck: Bottleneck) -> N
     assert "run folder" in bottleneck("demo", "--out", "other", *only).stderr
 
 
-def test_presets_that_start_from_another(world: Path, bottleneck: Bottleneck) -> None:
-    preset = "ptb-small-nt-asgd-mos"
-    listed = {
-        row["name"]: row["command"]
-        for row in values_of(bottleneck("presets", "ptb-small-*mos", "--json", "-"))["presets"]
-    }
-    assert listed[preset].startswith(f"bottleneck train --preset {preset} --set initial=runs/ptb-small-awd-mos --out ")
-    assert "initial" not in listed["ptb-small-awd-mos"]
-    assert bottleneck("train", "--preset", preset, "--set", "initial=demo/runs/mos", "--out", "new").exit_code == 0
-
-
 def test_doctor_sees_processes_that_crowd_each_other(
     world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,15 +100,3 @@ def test_doctor_sees_processes_that_crowd_each_other(
         monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
         monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
         assert (advice in bottleneck("doctor").stdout) is says
-
-
-def test_an_interrupted_rank_says_what_is_kept(
-    world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("softmax_bottleneck.measure.computing.decompose", interrupted)
-    done = bottleneck("rank", "demo/runs/mos")
-    assert done.exit_code == 130
-    assert done.stderr.startswith("interrupted; no singular values are kept")

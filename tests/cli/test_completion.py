@@ -41,6 +41,12 @@ def test_words_are_completed(words: str, expected: str) -> None:
     assert expected in answer
 
 
+def test_every_shell_gets_a_script() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_BOTTLENECK_COMPLETE={shell}_source bottleneck" in PAGE
+        assert "bottleneck" in "".join(_answer(_BOTTLENECK_COMPLETE=f"{shell}_source"))
+
+
 def test_bash_completes_after_the_documented_line(tmp_path: Path) -> None:
     """The search path begins with the command, so that no other installation answers."""
     command = tmp_path / "bottleneck"
@@ -56,9 +62,3 @@ def test_bash_completes_after_the_documented_line(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run([bash, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "synthetic"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_gets_a_script(shell: str) -> None:
-    assert f"_BOTTLENECK_COMPLETE={shell}_source bottleneck" in PAGE
-    assert "bottleneck" in "".join(_answer(_BOTTLENECK_COMPLETE=f"{shell}_source"))

@@ -61,11 +61,7 @@ def test_from_the_archive_to_the_table(bottleneck: Bottleneck, folder: Path) -> 
 
     scores = values_of(bottleneck("eval", "mos", "--bleu", "--json", "-"))
     assert (scores["tokens"], scores["head"], scores["seed"], scores["embedding_size"]) == (rows, "mos", 0, 5)
-    assert set(scores["bleu"]["scores"]) == {
-        f"BLEU-{n} {kind}" for n in range(1, 5) for kind in ("precision", "recall")
-    }
     assert "BLEU-1 precision" in bottleneck("eval", "softmax", "--bleu", "--answers", 3).output
-
     # The rows of the matrix are the tokens that the perplexity is of.
     bottleneck("dump", "mos", "--out", "mos.zarr")
     compared = values_of(bottleneck("compare", "mos", "softmax", "--json", "-"))
@@ -89,14 +85,6 @@ def test_from_the_archive_to_the_table(bottleneck: Bottleneck, folder: Path) -> 
     assert found["perplexity"] == f"{scores['perplexity']:.2f} ± 0.00"
     mean = scores["bleu"]["scores"]["BLEU-3 recall"]["mean"]
     assert found["BLEU-3 recall"] == f"{mean:.3f} ± 0.000"
-
-
-def test_a_comparison_shows_the_line_and_those_before_it(bottleneck: Bottleneck) -> None:
-    (example, *_) = values_of(bottleneck("compare", "mos", "softmax", "--json", "-"))["first_better"]
-    text = f"{example['context']} {example['target']}"
-    assert example["reference"].split()[0] in ("<a>", "<b>")
-    assert example["reference"] in f"{text} {example['reference']}"
-    assert text.split()[-1] in example["reference"].split()
 
 
 def test_rows_asked_for_in_any_way_have_the_same_bits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

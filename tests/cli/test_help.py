@@ -79,6 +79,7 @@ def test_the_example_works_as_printed(
     program, *arguments = shlex.split(example)
     monkeypatch.setattr(import_module("softmax_bottleneck.synthetic.grid"), "cores", lambda: 1)  # no worker processes
     monkeypatch.setattr(import_module("softmax_bottleneck.bench.spectrum"), "PTB", (900, 450))
+    monkeypatch.setattr(import_module("softmax_bottleneck.bench.spectrum"), "SHARED", ())  # tests/bench shares rows
     if words == ("synthetic",):
         arguments += ["--cycles", "1", "--rounds", "1"]
     for found in pkgutil.iter_modules(bench.__path__, "softmax_bottleneck.bench."):

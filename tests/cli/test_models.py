@@ -57,6 +57,13 @@ def test_padding_is_shown_in_pipes(here: Path, bottleneck: Bottleneck) -> None:
     assert "44 rows, 40 tokens in the tokenizer" in shown
     _, *rows = bottleneck("kld", "gpt", *WINDOWS, "--format", "csv").stdout.splitlines()
     assert [row.rpartition(",")[0].split(",")[0].strip('"') for row in rows] == ["gpt", "gpt"]
+    for line, sentence in (
+        ("--context-length 33", "more than the 32 tokens the model can read"),
+        ("--context-length 12 --stride 13", "--stride must be between 1 and --context-length"),
+        ("--context-length 12 --device cpu --bos on", "leave out --bos on"),
+    ):
+        done = bottleneck("rank", "gpt", "--data", "text.txt", *line.split())
+        assert (done.exit_code, sentence in done.stderr) == (1, True), done.stderr
     found = " ".join(bottleneck("argmaxable", "gpt").stdout.split())
     assert "ids 40 to 43 are rows of the output layer beyond" in found
 
@@ -79,16 +86,3 @@ def test_dump_compare_and_kld(here: Path, bottleneck: Bottleneck, tmp_path: Path
     one = json.loads(bottleneck("kld", "gpt", *WINDOWS, "--vocab", "tokenizer", "--json", "-").stdout)
     other = json.loads(bottleneck("kld", store, "--json", "-").stdout)
     assert one["kld"] == pytest.approx(other["kld"], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("rank gpt --data text.txt --context-length 33", "more than the 32 tokens the model can read"),
-        ("rank gpt --data text.txt --context-length 12 --stride 13", "--stride must be between 1 and --context-length"),
-        ("rank gpt --data text.txt --context-length 12 --device cpu --bos on", "leave out --bos on"),
-    ],
-)
-def test_sentences(here: Path, bottleneck: Bottleneck, line: str, sentence: str) -> None:
-    done = bottleneck(*line.split())
-    assert (done.exit_code, sentence in done.stderr) == (1, True), done.stderr

@@ -60,15 +60,19 @@ def test_presets_are_selected_and_fit_the_terminal(world: Path, bottleneck: Bott
     assert "components = 4" in one
 
 
-def test_an_interrupted_demo_says_what_is_trained(
+def test_an_interruption_says_what_is_kept(
     world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo_runs, "write_report", interrupted)
-    done = bottleneck("demo", "--out", "new", "--set", "training.epochs=1")
-    assert done.exit_code == 130
-    assert done.stderr.splitlines()[-1] == (
-        "interrupted; 1 of 4 models are trained and kept in new/runs, and the same command continues"
-    )
+    monkeypatch.setattr("softmax_bottleneck.measure.computing.decompose", interrupted)
+    trained = "interrupted; 1 of 4 models are trained and kept in new/runs, and the same command continues"
+    for line, said in (
+        ("demo --out new --set training.epochs=1", trained),
+        ("rank demo/runs/mos", "interrupted; no singular values are kept"),
+    ):
+        done = bottleneck(*line.split())
+        assert done.exit_code == 130
+        assert done.stderr.splitlines()[-1].startswith(said)

@@ -126,11 +126,10 @@ def test_without_targets_and_as_a_figure() -> None:
     report = sb.need(layer, hidden=given["hidden"])
     assert report.perplexity is report.other_text[0].perplexity is report.needed()[1] is None
     axes: Any = sb.need(layer, **given).plot().figure.axes
-    assert len(axes) == 2
-    for line in axes[0].lines[:2]:
-        assert line.get_xdata().tolist() == [1, 2, 4, 5, 6]
-        assert line.get_ydata()[-1] == pytest.approx(1)
-    assert axes[0].lines[2].get_xdata()[0] == d
+    lines = [line.get_xydata() for line in axes[0].lines]
+    assert [line[:, 0].tolist() for line in lines[:2]] == [[1, 2, 4, 5, 6]] * 2
+    assert [line[-1, 1] for line in lines[:2]] == pytest.approx([1, 1])
+    assert (len(axes), lines[2][0, 0]) == (2, d)
     plt.close("all")
 
 

@@ -76,15 +76,6 @@ def test_the_numbers_in_it() -> None:
     assert (found["seconds"], found["peak_memory_bytes"], found["version"]) == (1.25, 3 << 29, __version__)
 
 
-def test_each_rule_counts_by_its_own_tolerance() -> None:
-    # Press's tolerance is ½ √(6 + 5 + 1) ε = 1.7 ε here, NumPy's 6 ε.
-    matrix = np.zeros((6, 5))
-    np.fill_diagonal(matrix, [1.0, 5e-2, 4e-3, 3e-3, 1e-3])
-    found = report(matrix, eps=1e-3).to_dict()
-    assert found["rank_by_rule"] == {"press": 4, "numpy": 2, "gap": 2}
-    assert found["rank"]["value"] == found["rank_by_rule"]["press"]
-
-
 def test_text() -> None:
     lines = dict(line.strip().split("  ", 1) for line in report(MATRICES["low rank"]).details().splitlines())
     assert lines["matrix"] == "runs/a (mos) on ptb test: 8 contexts × 5 tokens"

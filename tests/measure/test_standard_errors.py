@@ -135,34 +135,26 @@ def test_a_limit_is_kept_by_the_end_of_the_interval() -> None:
     assert found.to_dict()["results"][1]["limits"][0]["passed"] is False
 
 
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        ({"max_kl": -1.0}, "max_kl must be at least 0 and finite, not -1.0"),
-        ({"min_agreement": 98.0}, "min_agreement must be at least 0 and at most 1, not 98.0"),
-        ({"max_ppl_ratio": 1.01}, "which tokens follow is unknown, so leave out max_ppl_ratio"),
-        ({"temperature": 0.0}, "temperature must be above 0 and finite, not 0.0"),
-    ],
-)
-def test_limits_out_of_range(limits: dict[str, float], said: str) -> None:
+def test_a_temperature_divides_the_logits_of_both_and_the_floor_is_the_next_narrower_type() -> None:
     both = models({"near": 0.1})
-    with pytest.raises(ConfigurationError, match=said):
-        compare(both["base"], both["near"], kind="logits", **limits)
-
-
-def test_a_temperature_divides_the_logits_of_both() -> None:
-    both = models({"near": 0.1})
-    warm = compare(both["base"], both["near"], kind="logits", temperature=2.0, examples=0)
-    by_hand = compare(both["base"] / 2, both["near"] / 2, kind="logits", examples=0)
+    base, near = both.values()
+    warm = compare(base, near, kind="logits", temperature=2.0, examples=0)
+    by_hand = compare(base / 2, near / 2, kind="logits", examples=0)
     assert warm.statistics["kl"].value == pytest.approx(by_hand.statistics["kl"].value, rel=1e-12)
     assert "both at temperature 2" in warm.notes
-
-
-def test_the_floor_is_the_reference_in_the_next_narrower_type() -> None:
-    single = [log_softmax(each, axis=1).astype("float32") for each in models({"near": 0.1}).values()]
+    single = [log_softmax(each, axis=1).astype("float32") for each in (base, near)]
     found = compare(*single, floor=True, examples=0)
     rounded = compare(single[0], single[0].astype("float16"), examples=0)
     assert found.statistics["kl_floor"].value == pytest.approx(rounded.statistics["kl"].value, rel=1e-3)
+    refused: dict[str, dict[str, Any]] = {
+        "max_kl must be at least 0 and finite, not -1.0": {"max_kl": -1.0},
+        "min_agreement must be at least 0 and at most 1, not 98.0": {"min_agreement": 98.0},
+        "which tokens follow is unknown, so leave out max_ppl_ratio": {"max_ppl_ratio": 1.01},
+        "temperature must be above 0 and finite, not 0.0": {"temperature": 0.0},
+    }
+    for said, options in refused.items():
+        with pytest.raises(ConfigurationError, match=said):
+            compare(base, near, kind="logits", **options)
 
 
 def test_the_size_on_disk_names_the_smallest_that_passes(runs: dict[str, Path]) -> None:

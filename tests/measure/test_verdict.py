@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck import rank
-from softmax_bottleneck.errors import Parameter, Sentence, for_command
 from softmax_bottleneck.measure import verdict
 from softmax_bottleneck.spectrum import RankEstimate
 
@@ -97,22 +96,3 @@ def test_a_report_begins_with_it() -> None:
     assert len(lines) <= 7
     assert lines[0].strip() == "verdict  rank 40 of 40: full rank"
     assert report.details().splitlines()[0].strip() == lines[0].strip()
-
-
-def test_a_command_is_told_its_options() -> None:
-    following = [verdict(*pair, **more).next for pair, more in (
-        ((estimate(290), OPEN), {"bound": {"raw": 282, "centered": 281}, "embedding_size": 280}),
-        ((estimate(250), OPEN), {"bound": {"raw": 282, "centered": 281}, "embedding_size": 280}),
-        ((estimate(282), OPEN), {"bound": {"raw": None, "centered": None}, "embedding_size": None}),
-    ) for more in [more | {"shape": (82_430, 10_000), "kind": "run"}]]  # fmt: skip
-    assert following == ["measure with a larger eps", "plot() draws the singular values about the tolerance",
-                         "estimate_hidden_size finds d, if a softmax made the rows"]  # fmt: skip
-    assert [for_command(each) for each in following] == [
-        "measure with a larger --eps", "'bottleneck spectrum' draws the singular values about the tolerance",
-        "--estimate-hidden-size finds d, if a softmax made the rows",
-    ]  # fmt: skip
-    doubted = replace(OPEN, doubt=Sentence("give its weight, ", Parameter("norm", "FILE:NAME")))
-    known: dict[str, Any] = {"bound": {"raw": None, "centered": None}, "shape": (9, 9), "embedding_size": None}
-    said = verdict(doubted, OPEN, **known, kind="run").sentence
-    assert said.endswith("give its weight, norm='FILE:NAME'")
-    assert for_command(said).endswith("give its weight, --norm FILE:NAME")

@@ -81,6 +81,11 @@ def test_the_slider_counts_singular_values_and_leaves_the_reported_rank(page: Pa
 
 
 def test_a_typed_tolerance_moves_the_rank_unless_it_is_wrong(page: Page, family: Path) -> None:
+    page.get_by_role("button", name="Ten times the tolerance").click()
+    rank = read_saved([family]).models[0].report.rank
+    page.wait_for_timeout(200)
+    lines = page.evaluate("['spectrum', 'cdf'].map(id => document.getElementById(id).layout.shapes.at(-1))")
+    assert lines[0]["y0"] == lines[1]["x0"] == pytest.approx(10 * rank.tolerance / rank.sigma_1, rel=1e-2)
     typed = page.get_by_label("Typed")
     for text in ("1e-3", "0,5", "542"):
         typed.fill(text)
@@ -95,14 +100,6 @@ def test_a_typed_tolerance_moves_the_rank_unless_it_is_wrong(page: Page, family:
         assert ranks(page) == before
     typed.blur()
     assert typed.input_value() == "542"
-
-
-def test_the_tolerance_is_drawn_where_it_is(page: Page, page_file: Path) -> None:
-    page.get_by_role("button", name="Ten times the tolerance").click()
-    rank = read_saved([page_file.parent / "family"]).models[0].report.rank
-    page.wait_for_timeout(200)
-    lines = page.evaluate("['spectrum', 'cdf'].map(id => document.getElementById(id).layout.shapes.at(-1))")
-    assert lines[0]["y0"] == lines[1]["x0"] == pytest.approx(10 * rank.tolerance / rank.sigma_1, rel=1e-2)
 
 
 def test_checkpoints_of_one_model(tmp_path: Path, visit: Open) -> None:
@@ -166,18 +163,13 @@ def test_spectra_without_whole_curves(tmp_path: Path, visit: Open) -> None:
     assert page.evaluate("document.getElementById('spectrum').data.at(-1).mode") == "markers"
 
 
-def test_models_toggle(page: Page) -> None:
-    charts = ("spectrum", "cdf", "histogram")
-    for chart in charts:
-        assert {"Softmax", "MoS", "LMS-PLIF", "Sigsoftmax"} == set(page.evaluate(TRACES, chart))
-    page.get_by_label("LMS-PLIF").uncheck()
-    for chart in charts:
-        assert {"Softmax", "MoS", "Sigsoftmax"} == set(page.evaluate(TRACES, chart))
-    page.get_by_label("LMS-PLIF").check()
-    assert "LMS-PLIF" in page.evaluate(TRACES, "cdf")
-
-
-def test_hover_and_zoom(page: Page) -> None:
+def test_toggle_hover_and_zoom(page: Page) -> None:
+    shown = {"Softmax", "MoS", "LMS-PLIF", "Sigsoftmax"}
+    for change, names in ((page.get_by_label("LMS-PLIF").uncheck, shown - {"LMS-PLIF"}),
+                          (page.get_by_label("LMS-PLIF").check, shown)):  # fmt: skip
+        change()
+        for chart in ("spectrum", "cdf", "histogram"):
+            assert set(page.evaluate(TRACES, chart)) == names
     range_of = "() => document.getElementById('spectrum')._fullLayout.xaxis.range"
     page.locator("#spectrum").scroll_into_view_if_needed()
     box = page.locator("#spectrum .nsewdrag").bounding_box()

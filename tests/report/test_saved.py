@@ -61,37 +61,18 @@ def test_sources_of_one_path_keep_their_own_perplexity() -> None:
     )
     expected = [torch.nn.functional.cross_entropy(layer(hidden), targets).exp().item() for layer in layers.values()]
     assert [model.numbers["test perplexity"] for model in contents.models] == pytest.approx(expected, rel=1e-5)
+    far = sb.open(layers["base"], hidden=1000 * hidden, targets=layers["base"](1000 * hidden).argmin(1))
+    beyond = measure_sources({"far": far}, pairs=10)  # the loss is beyond the exponential
+    assert "test perplexity" not in beyond.models[0].numbers
+    assert beyond.missing[0].startswith("no perplexity: the mean loss is ")
     pairs = [[contents.label_of(source) for source in each["sources"]] for each in contents.comparisons]
     assert pairs == [["base", "tuned"], ["base", "other"]]
 
 
-def test_a_loss_beyond_the_exponential_has_no_perplexity() -> None:
-    layer, hidden = torch.nn.Linear(4, 9), torch.full((50, 4), 1000.0)
-    targets = layer(hidden).argmin(1)
-    contents = measure_sources({"far": sb.open(layer, hidden=hidden, targets=targets)}, pairs=10)
-    assert "test perplexity" not in contents.models[0].numbers
-    assert contents.missing[0].startswith("no perplexity: the mean loss is ")
-
-
-def test_few_models_stand_beside_each_other_in_columns(tmp_path: Path) -> None:
-    files = [save(tmp_path / f"m{number}", DECAYING) for number in range(6)]
-    header, rows = comparison_table(read_saved(files[:5]))
-    assert header == ["", "m0", "m1", "m2", "m3", "m4"]
-    assert [*rows[0]] == ["d", "24", "24", "24", "24", "24"]
-    header, rows = comparison_table(read_saved(files))
-    assert [header[:2], rows[5][:2]] == [["model", "d"], ["m5", "24"]]
-    assert [read_saved(files[:2]).title, read_saved(files).title] == ["m0 and m1", "6 models"]
-
-
-def test_what_else_a_source_says_is_shown(tmp_path: Path) -> None:
-    (model,) = read_saved([save(tmp_path / "a", DECAYING, dropped_columns=3)]).models
-    assert "dropped_columns 3" in dict(provenance(model))["source"]
-
-
 def test_labels_are_names_and_tell_models_apart(tmp_path: Path) -> None:
     files = [
-        save(tmp_path / "one" / "mos", DECAYING, path="x/runs/mos"),
-        save(tmp_path / "two" / "mos", DECAYING, path="y/runs/mos"),
+        save(tmp_path / "one" / "mos", DECAYING, path="x/runs/mos", head="mos", dropped_columns=3),
+        save(tmp_path / "two" / "mos", DECAYING, path="y/runs/mos", head="mos"),
         save(tmp_path / "two" / "net.valid", DECAYING, path="a/b/network", split="valid"),
         save(tmp_path / "two" / "net", DECAYING, path="a/b/network"),
         save(tmp_path / "two" / "m", STEPS, path="m.npy"),
@@ -101,13 +82,14 @@ def test_labels_are_names_and_tell_models_apart(tmp_path: Path) -> None:
     expected = ("MoS (one)", "MoS (two)", "network (valid)", "network (test)", "m.npy (1)", "m.npy (2)")
     assert contents.labels == expected
     assert len({(look.color, look.dashes) for look in contents.looks}) == 6
-
-
-def test_models_of_one_head_have_its_colour(tmp_path: Path) -> None:
-    files = [save(tmp_path / name, DECAYING, head="mos") for name in ("first", "second")]
-    _, one, other = read_saved([save(tmp_path / "softmax", LOW_RANK, head="softmax"), *files]).looks
-    assert one.color == other.color
-    assert one.dashes != other.dashes
+    assert contents.looks[0].color == contents.looks[1].color  # that of their head
+    assert "dropped_columns 3" in dict(provenance(contents.models[0]))["source"]
+    header, rows = comparison_table(contents)
+    assert [header[:2], rows[5][:2]] == [["model", "d"], ["m.npy (2)", "24"]]
+    few = read_saved(files[:5])  # stand beside each other in columns
+    header, rows = comparison_table(few)
+    assert [header, [*rows[0]]] == [["", *few.labels], ["d", *["24"] * 5]]
+    assert [read_saved(files[4:5] + files[2:3]).title, contents.title] == ["m.npy and network", "6 models"]
 
 
 def test_committed_results_make_a_page() -> None:
@@ -148,26 +130,22 @@ CHANGES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "error"), CHANGES.values(), ids=CHANGES)
-def test_a_report_of_another_matrix_is_refused(change: Any, error: str, tmp_path: Path) -> None:
-    file = save(tmp_path / "a", DECAYING)
-    content = json.loads(file.read_text())
-    change(content)
-    write_json(file, content)
-    with pytest.raises(BottleneckError, match=error):
-        read_saved([file])
-
-
 def test_files_that_are_not_reports(tmp_path: Path) -> None:
     with pytest.raises(BottleneckError, match=r"the file .*a\.json does not exist; 'bottleneck rank --json"):
         read_saved([tmp_path / "a.npz"])
     write_json(tmp_path / "compared.json", comparison("mos", "moc"))
     with pytest.raises(BottleneckError, match=r"compared\.json: without a rank report; 'bottleneck rank --json"):
         read_saved([tmp_path / "compared.json"])
-    file = save(tmp_path / "a", DECAYING)
-    file.with_suffix(".npz").write_bytes(b"PK")
+    for change, error in CHANGES.values():
+        file = save(tmp_path / "a", DECAYING)
+        content = json.loads(file.read_text())
+        change(content)
+        write_json(file, content)
+        with pytest.raises(BottleneckError, match=error):
+            read_saved([file])
+    save(tmp_path / "a", DECAYING).with_suffix(".npz").write_bytes(b"PK")
     with pytest.raises(BottleneckError, match=r"a\.npz is not a spectrum of"):
-        read_saved([file])
+        read_saved([tmp_path / "a.json"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(BottleneckError, match="empty holds no results"):
         read_saved([tmp_path / "empty"])

@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-from softmax_bottleneck.evaluation import Cache, Dynamic, published_dynamic
-from softmax_bottleneck.evaluation.cache import WINDOWS
 from softmax_bottleneck.results.published import PAPERS, PublishedTable, expectation, rows_of, tables
 from softmax_bottleneck.training import PRESETS
 
@@ -73,11 +71,3 @@ def test_what_is_said_of_a_preset() -> None:
     hows = [row.how for _, row in rows_of("ptb/softmax")]
     assert hows == sorted(hows, key=["", "finetuned", "cache", "dynamic", "ET-ASGD"].index)
     assert hows[0] == ""
-
-
-def test_settings_of_dynamic_evaluation_and_the_cache() -> None:
-    """The defaults are typed out in the classes, where an editor shows them."""
-    assert published_dynamic("mos", "ptb") == Dynamic()
-    assert published_dynamic("mos", "wikitext-2") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.002)
-    assert published_dynamic("softmax", "ptb") == Dynamic(learning_rate=0.002, decay=0.02, epsilon=0.001)
-    assert (WINDOWS["ptb"], WINDOWS["wikitext-2"], Cache.window) == (500, 3785, 500)
