@@ -87,6 +87,13 @@ def _read(read: Reader, path: Path) -> Any:
 EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=6)), min_size=1, max_size=4)
 
 
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
 def damaged(data: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
     """Replace, insert, cut out or cut off bytes."""
     for share, kind, new in edits:
@@ -101,11 +108,14 @@ def damaged(data: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*SEALED, *OPEN])
-def test_damaged_bytes(name: str, place: Callable[..., Path]) -> None:
+def test_damaged_bytes_and_other_values(name: str, place: Callable[..., Path]) -> None:
+    """A file that is JSON also with another value under one of its keys."""
     top, inside, read = (SEALED | OPEN)[name]
     folder = place(*dict.fromkeys((top.partition("/")[0], "text")))
     file = folder / top / inside if inside else folder / top
     original, expected = file.read_bytes(), read(folder / top)
+    content = json.loads(original) if name in OPEN and inside.endswith(".json") else {}
+    keys = list(content) if isinstance(content, dict) else list(range(min(len(content), 3)))
 
     @settings(max_examples=25, deadline=None, database=None)
     @given(edits=EDITS)
@@ -114,34 +124,17 @@ def test_damaged_bytes(name: str, place: Callable[..., Path]) -> None:
         found = _read(read, folder / top)
         assert found is None or name in OPEN or found == expected
 
-    attack()
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@pytest.mark.parametrize("name", [name for name, (_, inside, _) in OPEN.items() if inside.endswith(".json")])
-def test_other_values(name: str, place: Callable[..., Path]) -> None:
-    """A file that is JSON, with another value under one of its keys."""
-    top, inside, read = OPEN[name]
-    folder = place(*dict.fromkeys((top.partition("/")[0], "text")))
-    file = folder / top / inside
-    content = json.loads(file.read_bytes())
-    keys = list(content) if isinstance(content, dict) else list(range(min(len(content), 3)))
-
     @settings(max_examples=25, deadline=None, database=None)
-    @given(key=st.sampled_from(keys), value=VALUES)
-    def attack(key: Any, value: Any) -> None:
+    @given(key=st.sampled_from(keys or [""]), value=VALUES)
+    def replace(key: Any, value: Any) -> None:
         changed = copy.copy(content)
         changed[key] = value
         file.write_text(json.dumps(changed))
         _read(read, folder / top)
 
     attack()
+    if content:
+        replace()
 
 
 @settings(max_examples=100, deadline=None, database=None)

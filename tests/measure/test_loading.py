@@ -1,44 +1,15 @@
-"""Every saved result is read back as what it was."""
+"""Saved results: singular values beside a rank, several in one file, and what is refused."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import ConfigurationError, OutputError
-from softmax_bottleneck.measure import estimate_cost
 from softmax_bottleneck.spectrum import save_spectrum
-
-W = np.random.default_rng(0).standard_normal((40, 5))
-MEASURED: dict[str, Callable[[Path, Path], Any]] = {
-    "rank": lambda mos, _: sb.rank(mos, contexts=40, estimate_hidden_size=True),
-    "kld": lambda mos, _: sb.kld(mos, contexts=40, pairs=30),
-    "compare": lambda mos, softmax: sb.compare(mos, softmax, examples=1),
-    "gradient": lambda _, softmax: sb.gradient(softmax, contexts=40),
-    "need": lambda _, softmax: sb.need(softmax, contexts=60),
-    "head": lambda *_: sb.head(W),
-    "argmaxable": lambda *_: sb.argmaxable(np.vstack([W, np.zeros(5)])),
-    "identify": lambda mos, softmax: sb.identify(softmax, softmax)[0],
-    "perplexity": lambda mos, _: sb.perplexity(mos),
-    "cost": lambda mos, _: estimate_cost(sb.open(mos)),
-    "statistics": lambda *_: sb.head_statistics(W, hidden=W),
-}
-
-
-@pytest.mark.parametrize("name", MEASURED)
-def test_it_is_what_it_was(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
-    result = MEASURED[name](runs["mos"], runs["softmax"])
-    result.save(tmp_path / "x.json")
-    again = sb.load(tmp_path / "x.json")
-    assert type(again) is type(result)
-    assert json.loads(json.dumps(again.to_dict())) == json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
-    assert again.rows() == result.rows()
 
 
 def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,7 @@ def results(runs: dict[str, Path]) -> dict[str, Result]:
         "identification": sb.identify(logits, W, kind="logits")[0],
         "comparison": sb.compare({"a": ROWS, "b": np.roll(ROWS, 1, 0)})[0],
         "bleu": bleu,
-        "dialog": DialogScores(scores, {}, bleu),
+        "dialog": DialogScores(scores, dict.fromkeys(("head", "seed", "embedding_size", "parameters")), bleu),
         "perplexity": scores,
         "cost": estimate_cost(sb.open(ROWS)),
     }
@@ -52,9 +53,14 @@ def results(runs: dict[str, Path]) -> dict[str, Result]:
 NOTHING = {"perplexity", "cost", "training-cost"}
 
 
-def test_every_kind_draws_or_says_that_it_cannot(results: dict[str, Result], tmp_path: Path) -> None:
+def test_every_kind_is_read_back_and_draws_or_says_that_it_cannot(results: dict[str, Result], tmp_path: Path) -> None:
     assert set(results) | NOTHING >= {kind for kind, each in KINDS.items() if "softmax_bottleneck" in each.__module__}
     for kind, result in results.items():
+        result.save(tmp_path / f"{kind}.json")
+        again = sb.load(tmp_path / f"{kind}.json")
+        assert type(again) is type(result)
+        assert again.rows() == result.rows()
+        assert json.loads(json.dumps(again.to_dict())) == json.loads((tmp_path / f"{kind}.json").read_text("utf-8"))
         file = tmp_path / f"{kind}.png"
         if kind in NOTHING:
             with pytest.raises(OutputError, match=f"kind '{kind}' has nothing to draw"):
