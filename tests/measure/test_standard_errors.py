@@ -109,15 +109,10 @@ def test_models_are_told_apart_by_their_differences() -> None:
     difference = nearly.by_context["kl"] - near.by_context["kl"]
     assert nearly.farther.kl.value == pytest.approx(difference.mean())
     assert found.verdict.startswith("near is closest to base: the same token is the likeliest in 9")
-
-
-def test_models_that_cannot_be_told_apart() -> None:
-    rng = np.random.default_rng(1)
-    logits = models({})["base"]
-    both = {name: logits + 0.1 * rng.standard_normal(logits.shape) for name in ("a", "b")}
-    found = compare({"base": logits, **both}, kind="logits", examples=0)
-    farther = found.ordered()[1]
-    assert str(farther.farther) == f"as close as {found.ordered()[0].name}"
+    rng, logits = np.random.default_rng(1), models({})["base"]
+    alike = {name: logits + 0.1 * rng.standard_normal(logits.shape) for name in ("a", "b")}
+    found = compare({"base": logits, **alike}, kind="logits", examples=0)
+    assert str(found.ordered()[1].farther) == f"as close as {found.ordered()[0].name}"
     assert "which cannot be told apart, are closest to base" in found.verdict
 
 
