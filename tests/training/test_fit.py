@@ -17,11 +17,10 @@ import torch
 
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import ConfigurationError, OutputError, RunError, TrainingError
-from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training import configuration_of, evaluate, fit, loop, override, training_cost
 from softmax_bottleneck.training.optimizer import learning_rate
 
-from .conftest import SGD, Configure, Lines, contents, rows_of, train
+from .conftest import Configure, Lines, contents, rows_of, train
 
 
 def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
@@ -66,38 +65,6 @@ def test_the_best_weights_are_kept_and_every_validation_can_be(tmp_path: Path, c
     for folder, row in zip(folders, rows, strict=True):
         assert evaluate(checkpoint.load(folder).model, valid).loss == row["valid_loss"]
         assert rows_of(folder)[-1] == row
-
-
-def test_it_is_plain_gradient_descent(tmp_path: Path, configure: Configure) -> None:
-    """The same updates written out: gathered `log_prob`, autograd, θ ← θ − η g, clipped, the state carried on."""
-    clip, rate = 0.3, 0.5
-    optimizer = {**SGD, "learning_rate": rate, "clip": clip, "weight_decay": 0.0}
-    config = configure(dropout=0.0, epochs=2, unigram_bias=False, optimizer=optimizer)
-    done = train(config, tmp_path / "run")
-    assert all(row["best"] for row in rows_of(done.path)[:-1])  # so the last weights are the ones kept
-    text = corpora.load(config.corpus)
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        model = LanguageModel(config.model, vocab_size=13)
-    start_weights = {name: weight.clone() for name, weight in checkpoint.model_tensors(model).items()}
-    ids = torch.from_numpy(text.split("train"))
-    length = len(ids) // 4
-    data = torch.stack([ids[i * length : (i + 1) * length] for i in range(4)], 1)
-    for _ in range(2):
-        state = None
-        for start in range(0, length - 1, 12):
-            inputs, targets = data[start : start + 12][: length - 1 - start], data[start + 1 : start + 13]
-            hidden, state = model.hidden(inputs, state)
-            state = tuple(part.detach() for part in state)
-            loss = -model.head.log_prob(hidden).gather(-1, targets.unsqueeze(-1)).mean()
-            gradients = torch.autograd.grad(loss, list(model.parameters()))
-            norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
-            with torch.no_grad():
-                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                    parameter -= rate * min(1.0, clip / norm) * gradient
-    found = checkpoint.model_tensors(checkpoint.load(done.path).model)
-    torch.testing.assert_close(found, checkpoint.model_tensors(model), rtol=0, atol=1e-5)
-    assert all((found[name] - start_weights[name]).abs().max() > 1e-3 for name in found)
 
 
 @pytest.mark.parametrize("unigram", [True, False])

@@ -14,11 +14,13 @@ from safetensors.torch import load_file
 
 from softmax_bottleneck import checkpoint, corpora
 from softmax_bottleneck.errors import RunError, TrainingError
+from softmax_bottleneck.language_models.model import LanguageModel
 from softmax_bottleneck.training import finetuning, loop, override
+from softmax_bottleneck.training.epochs import Epochs
 from softmax_bottleneck.training.objective import Objective
 from softmax_bottleneck.training.optimizer import is_non_monotone
 
-from .conftest import AWD, SGD, Configure, contents, rows_of, train
+from .conftest import SGD, Configure, contents, rows_of, train
 
 FAST = {**SGD, "learning_rate": 12.0}
 
@@ -28,31 +30,72 @@ def _state(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(file)
 
 
-def test_averages_are_evaluated_and_kept(tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mean of the weights after every step from the second epoch on; the steps themselves go on as before."""
-    seen: list[np.ndarray[Any, Any]] = []
-    step = torch.optim.SGD.step
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"micro_batch_size": 3},  # three columns and then the remaining one, weighted by their numbers
+        {"bptt_deviation": 4.0},
+        {"averaging": {"start": "epoch", "epoch": 1}},
+        {"validations": 3},
+        {"compile": True},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler's own look at it
+def test_it_is_plain_gradient_descent(settings: Any, tmp_path: Path, configure: Configure, monkeypatch: Any) -> None:
+    """The same updates written out: gathered `log_prob`, autograd, θ ← θ − η g, clipped, the state carried on.
 
-    def watched(optimizer: torch.optim.SGD) -> None:
-        step(optimizer)
-        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        (embedding,) = (weight for weight in weights if weight.shape == (13, 4))
-        seen.append(embedding.detach().numpy().astype(np.float64))
+    A segment of another length scales the learning rate; averages are those of the weights after every step from the
+    second epoch on, and the steps go on as before. A step is compiled on request, for any length of segment: here
+    without compilation to machine code, which takes half a minute.
+    """
+    requests, compiles = [], Objective.compile
 
-    settings = {"epochs": 3, "dropout": 0.0, "optimizer": SGD}
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.optim.SGD, "step", watched)
-        train(configure(**settings, averaging={"start": "epoch", "epoch": 1}), tmp_path / "run")
-    *epochs, _ = rows_of(tmp_path / "run")
-    first = epochs[0]["step"]
-    assert [row["averaged_steps"] for row in epochs] == [0, first, 2 * first]
-    name = "backbone.embedding.weight"
-    found = _state(tmp_path / "run")[f"average.{name}"].numpy()
-    np.testing.assert_allclose(found, np.mean(seen[first:], 0), rtol=1e-5, atol=1e-6)
-    assert epochs[-1]["best"]
-    assert np.array_equal(checkpoint.read_tensors(tmp_path / "run" / "model.safetensors")[name], found)
-    train(configure(**settings), tmp_path / "plain")
-    assert torch.equal(_state(tmp_path / "plain")[f"model.{name}"], _state(tmp_path / "run")[f"model.{name}"])
+    def traced(self: Objective, **options: Any) -> None:
+        requests.append(options)
+        compiles(self, backend="eager", **options)
+
+    monkeypatch.setattr(Objective, "compile", traced)
+    clip, rate = 0.3, 0.5
+    plain = {"dropout": 0.0, "epochs": 2, "unigram_bias": False}
+    optimizer = {**SGD, "learning_rate": rate, "clip": clip, "weight_decay": 0.0}
+    config = configure(**plain, optimizer=optimizer, **settings)
+    run, text = train(config, tmp_path / "run").path, corpora.load(config.corpus)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        model = LanguageModel(config.model, vocab_size=13)
+    ids, segments = torch.from_numpy(text.split("train")), Epochs(text, config.training, seed=config.seed, lines=None)
+    length, after = len(ids) // 4, []
+    data = torch.stack([ids[i * length : (i + 1) * length] for i in range(4)], 1)
+    for epoch in range(2):
+        state, start = None, 0
+        for size in segments.lengths(epoch):
+            hidden, state = model.hidden(data[start : start + size], state)
+            state = tuple(part.detach() for part in state)
+            loss = -model.head.log_prob(hidden).gather(-1, data[start + 1 : start + size + 1, :, None]).mean()
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
+            scale = min(1.0, clip / norm) * (size / 12 if "bptt_deviation" in settings else 1)
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter -= rate * scale * gradient
+            start += size
+            after.append({name: weight.clone() for name, weight in checkpoint.model_tensors(model).items()})
+    found, first = _state(run), len(segments.lengths(0))
+    for name, weight in after[-1].items():
+        torch.testing.assert_close(found[f"model.{name}"], weight, rtol=0, atol=1e-5)
+        assert (weight - after[0][name]).abs().max() > 1e-3
+    assert requests == [{"dynamic": True}] * ("compile" in settings)
+    *rows, _ = rows_of(run)
+    if "averaging" in settings:
+        assert [row["averaged_steps"] for row in rows] == [0, rows[0]["step"]]
+        assert rows[-1]["best"]
+        best = checkpoint.read_tensors(run / "model.safetensors")
+        for name, weight in best.items():
+            assert torch.equal(found[f"average.{name}"], weight)
+            mean = torch.stack([each[name] for each in after[first:]]).mean(0)
+            torch.testing.assert_close(weight, mean, rtol=0, atol=1e-5)
 
 
 def test_validations_within_an_epoch(tmp_path: Path, configure: Configure) -> None:
@@ -86,30 +129,6 @@ def test_averaging_can_start_and_training_stop_within_an_epoch(tmp_path: Path, c
     train(configure(**settings, stop_interval=1), tmp_path / "stopped")
     *stopped, _ = rows_of(tmp_path / "stopped")
     assert [row["valid_loss"] for row in stopped] == [row["valid_loss"] for row in rows[: fired + 1]]
-
-
-def test_random_lengths_scale_the_learning_rate(tmp_path: Path, configure: Configure, monkeypatch: Any) -> None:
-    rates, sizes = [], []
-    accumulate, set_rate = loop.accumulate, loop.optimizers.set_learning_rate
-    monkeypatch.setattr(
-        loop,
-        "accumulate",
-        lambda o, x, *rest, **more: (sizes.append(len(x.inputs)), accumulate(o, x, *rest, **more))[1],
-    )
-    monkeypatch.setattr(loop.optimizers, "set_learning_rate", lambda o, rate: (rates.append(rate), set_rate(o, rate)))
-    train(configure(optimizer=SGD, bptt_deviation=4.0), tmp_path)
-    assert rates == pytest.approx([2.0 * length / 12 for length in sizes])
-    assert len(set(sizes)) > 3
-
-
-def test_columns_in_turn_give_the_same_gradient(tmp_path: Path, configure: Configure) -> None:
-    """Three columns and then the remaining one, weighted by their numbers."""
-    train(configure(dropout=0.0, optimizer=SGD), tmp_path / "whole")
-    train(configure(dropout=0.0, optimizer=SGD, micro_batch_size=3), tmp_path / "parts")
-    whole, parts = _state(tmp_path / "whole"), _state(tmp_path / "parts")
-    for name, tensor in whole.items():
-        if name.startswith(("model.", "carried.")):
-            torch.testing.assert_close(parts[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 def test_bfloat16_products_leave_the_weights_in_float32(tmp_path: Path, configure: Configure) -> None:
@@ -252,23 +271,3 @@ def test_errors_anywhere_in_training(
         with pytest.raises(TrainingError if is_memory else RuntimeError, match=text):
             train(configure(epochs=1, micro_batch_size=1), tmp_path)
     assert train(configure(epochs=1, micro_batch_size=1), tmp_path).steps
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler's own look at it
-def test_a_step_is_compiled_on_request(tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For any length of segment. The trace runs without compilation to machine code, which takes half a minute."""
-    requests: list[dict[str, Any]] = []
-    compiles = Objective.compile
-
-    def traced(self: Objective, **options: Any) -> None:
-        requests.append(options)
-        compiles(self, backend="eager", **options)
-
-    monkeypatch.setattr(Objective, "compile", traced)
-    head = {"name": "mos", "components": 2, "context_dropout": 0.3}
-    config = configure(epochs=1, bptt_deviation=3.0, averaging={"start": "epoch"}, backbone=AWD, head=head)
-    plain = train(config, tmp_path / "plain")
-    assert not requests
-    compiled = train(config.replace(training={"compile": True}), tmp_path / "compiled")
-    assert requests == [{"dynamic": True}]
-    assert compiled.test.loss == pytest.approx(plain.test.loss, rel=1e-5)
