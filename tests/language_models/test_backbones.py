@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads.layers import drop_weights, drop_words, in_one_piece, locked_dropout
 from softmax_bottleneck.language_models.backbones import (
-    AWDLSTM,
     AWDLSTMConfig,
     Backbone,
     EncoderDecoderConfig,
@@ -50,26 +49,31 @@ def _recurrence(inputs: Tensor, layers: list[list[Tensor]]) -> Tensor:
 
 
 def _layers(model: Any) -> list[list[Tensor]]:
-    if isinstance(model, AWDLSTM):
+    if hasattr(model, "layers"):
         return [[parameter for _, parameter in layer.named_parameters()] for layer in model.layers]
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     return [[getattr(model.lstm, f"{name}_l{layer}") for name in names] for layer in range(model.config.layers)]
 
 
+@pytest.mark.parametrize("all_layers", [True, False])
 @pytest.mark.parametrize(("name", "settings"), [("lstm", {"layers": 1}), ("lstm", {"layers": 3}), ("awd-lstm", {})])
-def test_it_is_the_recurrence(name: str, settings: dict[str, Any]) -> None:
-    """Whether a text comes whole or in two segments."""
-    model, ids = _make(name, **settings).eval(), torch.randint(M, (9, 2))
+def test_it_is_the_recurrence(name: str, settings: dict[str, Any], all_layers: bool) -> None:
+    """Whether a text comes whole or in two segments; with the outputs of all layers, the first sees no other."""
+    model, ids = _make(name, all_layers=all_layers, **settings).eval(), torch.randint(M, (9, 2))
     first, state = model(ids[:5], model.initial_state(2))
     second, state = model(ids[5:], state)
-    hidden = torch.cat([first, second])
-    expected = _recurrence(model.embedding.weight[ids], _layers(model))
+    hidden, inputs, layers = torch.cat([first, second]), model.embedding.weight[ids], _layers(model)
+    counts = range(1 if all_layers else len(layers), len(layers) + 1)
+    expected = torch.cat([_recurrence(inputs, layers[:count]) for count in counts], -1)
     torch.testing.assert_close(hidden, expected, rtol=100 * EPS, atol=100 * EPS)
     torch.testing.assert_close(_hidden(model, ids), hidden, rtol=20 * EPS, atol=20 * EPS)
+    sizes = (4,) * settings["layers"] if name == "lstm" else (6, 5, 4)
+    assert model.layer_sizes == (sizes if all_layers else sizes[-1:])
+    assert model.hidden_size == sum(model.layer_sizes)
     h = state[0] if name == "lstm" else state[-2]
-    torch.testing.assert_close(h[-1], hidden[-1])
-    sizes = [(settings["layers"], 2, 4)] if name == "lstm" else [(1, 2, 6), (1, 2, 5), (1, 2, 4)]
-    assert [tuple(part.shape) for part in state] == [size for size in sizes for _ in ("h", "c")]
+    torch.testing.assert_close(h[-1], hidden[-1, :, -4:])
+    shapes = [(settings["layers"], 2, 4)] if name == "lstm" else [(1, 2, 6), (1, 2, 5), (1, 2, 4)]
+    assert [tuple(part.shape) for part in state] == [shape for shape in shapes for _ in ("h", "c")]
 
 
 @pytest.mark.parametrize(
@@ -107,34 +111,9 @@ def test_settings_out_of_range(config: Any, wrong: dict[str, Any], said: str) ->
         config(**wrong)
 
 
-@pytest.mark.parametrize("layers", [1, 3])
-def test_all_layers_are_the_stack_one_by_one(layers: int) -> None:
-    """The last of them is torch's own stack with the same weights, and so are the states; the first sees no other."""
-    every = _make("lstm", layers=layers, all_layers=True)
-    assert (every.layer_sizes, every.hidden_size) == ((4,) * layers, 4 * layers)
-    ids = torch.randint(M, (5, 2))
-    state = (torch.randn(layers, 2, 4).double(), torch.randn(layers, 2, 4).double())
-    hidden, after = every(ids, state)
-    for count in range(1, layers + 1):
-        stack = _make("lstm", layers=count)
-        stack.embedding.load_state_dict(every.embedding.state_dict())
-        for name, parameter in stack.lstm.named_parameters():
-            kind, _, layer = name.rpartition("_l")
-            own = every.lstm if layers == 1 else every.layers[int(layer)]
-            parameter.data.copy_(own.get_parameter(name if layers == 1 else f"{kind}_l0").data)
-        expected, theirs = stack(ids, tuple(part[:count] for part in state))
-        torch.testing.assert_close(hidden[..., 4 * (count - 1) : 4 * count], expected)
-        torch.testing.assert_close(tuple(part[:count] for part in after), theirs)
-
-
-def test_all_layers_of_different_sizes_and_their_dropout() -> None:
-    every, last = _make("awd-lstm", all_layers=True).eval(), _make("awd-lstm").eval()
-    last.load_state_dict(every.state_dict())
-    ids = torch.randint(M, (9, 2))
-    assert (every.layer_sizes, every.hidden_size) == ((6, 5, 4), 15)
-    assert torch.equal(_hidden(every, ids)[..., -4:], _hidden(last, ids))
+def test_the_dropout_of_all_layers() -> None:
     wide = _make("lstm", hidden_size=50, dropout=0.5, all_layers=True)
-    for part in _hidden(wide, ids[:1, :1]).split(50, -1):
+    for part in _hidden(wide, torch.randint(M, (1, 1))).split(50, -1):
         assert 10 < (part == 0).sum() < 40
 
 
