@@ -30,6 +30,7 @@ from softmax_bottleneck.errors import BottleneckError, ConfigurationError, Sourc
 from softmax_bottleneck.hugging_face import pretrained
 from softmax_bottleneck.hugging_face.gguf import read_header, read_quickly
 from softmax_bottleneck.hugging_face.model import gguf_model
+from softmax_bottleneck.sources import output_weights
 
 d, M = 32, 72
 Q8, F32 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.F32
@@ -90,6 +91,11 @@ def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) 
     for theirs, ours in names.items():
         assert np.array_equal(state[f"{ours}.weight"].numpy(), exact[f"{theirs}.weight"])
     assert torch.equal(state["lm_head.weight"], state["model.embed_tokens.weight"])
+    layer = output_weights(model)
+    assert np.array_equal(layer.weight.numpy(), exact["token_embd.weight"])
+    assert (layer.stored, layer.tied, len(layer.weight)) == ("Q8_0", True, M)
+    assert layer.source["quantization"] == "W in Q8_0, body in Q8_0, F32"
+    assert layer.tokenizer.names([0, 64]) == ["a", "ab"]
     plain: Any = transformers.AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name)
     with torch.no_grad():
         logits = plain(torch.from_numpy(IDS[None, :59])).logits[0]

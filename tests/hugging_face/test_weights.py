@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gguf
-import numpy as np
 import pytest
 import torch
 
@@ -15,8 +13,6 @@ from softmax_bottleneck.hugging_face.model import HuggingFaceModel
 from softmax_bottleneck.sources import output_weights
 
 from .conftest import ARCHITECTURES, TOKENS, Save, change_weights, d
-from .test_gguf import M as GGUF_ROWS
-from .test_gguf import write
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -81,13 +77,3 @@ def test_a_model_with_another_head(save: Save, tmp_path: Path) -> None:
     assert torch.equal(layer.bias, head.bias)  # type: ignore[arg-type]
     assert layer.tied is False
     assert (layer.source["head"], sb.head(tmp_path / "mos").bound.raw) == ("mos", None)
-
-
-def test_a_gguf_file(tmp_path: Path) -> None:
-    file = write(tmp_path / "tiny.gguf")
-    exact = {each.name: gguf.dequantize(each.data, each.tensor_type) for each in gguf.GGUFReader(file).tensors}
-    layer = output_weights(file)
-    assert np.array_equal(layer.weight.numpy(), exact["token_embd.weight"])
-    assert (layer.stored, layer.tied, len(layer.weight)) == ("Q8_0", True, GGUF_ROWS)
-    assert layer.source["quantization"] == "W in Q8_0, body in Q8_0, F32"
-    assert layer.tokenizer.names([0, 64]) == ["a", "ab"]

@@ -98,6 +98,9 @@ def test_the_loss_is_the_cross_entropy_of_the_log_probabilities() -> None:
     found = headed(IDS, labels=labels)
     assert found.logits is None
     torch.testing.assert_close(found.loss, expected / counted)
+    ignored = labels.masked_fill(labels == -100, 7)
+    twice = F.cross_entropy(log_probs.flatten(0, 1), ignored[:, 1:].flatten(), ignore_index=7)
+    torch.testing.assert_close(headed(IDS, labels=ignored, ignore_index=7).loss, twice)
     torch.testing.assert_close(headed(IDS, labels=labels, num_items_in_batch=7).loss, expected / 7)
     torch.testing.assert_close(headed(IDS, labels=labels, num_items_in_batch=torch.tensor(7)).loss, expected / 7)
     shifted = headed(IDS, labels=IDS, shift_labels=F.pad(labels[:, 1:], (0, 1), value=-100), return_dict=False)

@@ -83,11 +83,3 @@ def test_it_holds_at_a_minimum_of_the_cross_entropy() -> None:
         assert (p[tokens] > 0).all()
         proved += len(tokens)
     assert proved > 0
-
-
-def test_d_at_least_m_minus_1_knows_everything() -> None:
-    p = np.array([0.5, 0.0, 0.3, 0.2])
-    for d in (3, 4, 7):
-        found = provably_supported(p, np.random.default_rng(d).standard_normal((4, d)))
-        assert found.tokens.tolist() == [0, 2, 3]
-        np.testing.assert_allclose(found.least, [0.5, 0.3, 0.2], atol=1e-8)
