@@ -74,9 +74,11 @@ def _curves(source: Source | Path, name: str, how: dict[str, Any]) -> pd.DataFra
 
 def is_saved(name: str) -> bool:
     """Return whether a name is that of saved results: a .json or .npz file, or a folder of such files."""
+    from softmax_bottleneck.sources.kinds import sniff
+
     path = Path(name)
-    folder = path.is_dir() and not (path / "config.json").exists() and path.suffix != ".zarr"
-    return folder or path.suffix in (".json", ".npz")
+    is_source = (path / "config.json").exists() or path.suffix == ".zarr" or sniff(path) is not None
+    return (path.is_dir() and not is_source) or path.suffix in (".json", ".npz")
 
 
 @click.command("report", epilog=example("bottleneck report demo/reports --out demo/report.html"))

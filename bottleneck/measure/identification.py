@@ -179,6 +179,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     unrelated = float(np.sqrt(max(0.0, 1 - d / max(M - 1, 1))))
     about: dict[str, Any] = {"source": layer.source, "rows_from": dict(rows.description), "unrelated": unrelated}
     nothing: dict[str, Any] = {"contexts": 0, "span": None, "ellipse": None, "on_ellipse": None, "mean": None}
+    is_padded = len(layer.weight) > M and not isinstance(rows, TopK)  # which does not tell how many tokens there are
     vocabularies = f"the vocabularies differ: the rows have {M:,} tokens, and W has {len(layer.weight):,}"
     if d == M:
         raise SourceError(f"{name} has as many columns as the rows have tokens, {M:,}: give the rows before the model")
@@ -193,7 +194,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     entries = Entries.of(rows, np.where(np.isfinite(bias), bias, 0.0), d)
     if entries is None:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs, and different numbers"
-        why += f"; {vocabularies}" if len(layer.weight) > M else ""
+        why += f"; {vocabularies}" if is_padded else ""
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
     span = Span(W, EPS["float32"])
     found = _explain(entries, span, d)
@@ -201,7 +202,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     squares, means = _on_ellipse(found.fit, span, None if found.edit or found.doubt else norm, state_eps)
     measured = [_worst(*each) for each in ((found.fit.outside, found.fit.limit), squares, means)]
     verdict, why = _verdict(found, *measured[1:], hidden=_may_hide_a_rounding(rows, d, entries))
-    if verdict in (NOT, UNKNOWN) and len(layer.weight) > M:
+    if verdict in (NOT, UNKNOWN) and is_padded:
         why += f"; {vocabularies}"
     known = squares[0][np.isfinite(squares[0])]
     on_ellipse = (1 + float(known.mean()), float(known.std())) if known.size else None

@@ -18,6 +18,7 @@ from scipy.special import log_softmax
 import softmax_bottleneck as sb
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.cli.doctor import check
+from softmax_bottleneck.cli.drawing import is_saved
 from softmax_bottleneck.errors import BottleneckError
 from softmax_bottleneck.measure.dumping import dump
 
@@ -97,6 +98,7 @@ def flip(folder: Path) -> None:
 def test_half_written_and_damaged_folders(damage: Any, told: str, runs: dict[str, Path], tmp_path: Path) -> None:
     folder = dump(runs["softmax"], tmp_path / "s", states=True, contexts=50)
     assert check(folder).startswith("complete hidden states: 50 contexts")
+    assert not is_saved(str(folder))  # what a report measures
     damage(folder)
     for reads in (sb.rank, check):
         with pytest.raises(BottleneckError, match=told):
