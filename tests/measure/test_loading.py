@@ -27,10 +27,10 @@ def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> 
 
 
 def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
-    reports = sb.rank(runs, contexts=30)
+    reports = sb.rank({head: runs[head] for head in ("softmax", "mos")}, contexts=30)
     reports.save(tmp_path / "many.json")
     again = sb.load(tmp_path / "many.json")
-    assert (type(again), [each.name for each in again]) == (sb.RankReports, [*runs])
+    assert (type(again), [each.name for each in again]) == (sb.RankReports, ["softmax", "mos"])
     with pytest.raises(OutputError, match=r"a result is saved as JSON, in a file that ends in \.json"):
         reports[0].save(tmp_path / "x.png")
     cases = (
