@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import softmax_bottleneck as sb
@@ -58,19 +57,3 @@ def test_defaults_are_those_of_the_published_numbers(
     if head == "mos":
         window = sb.perplexity(run, how="cache").settings["window"]
         assert window == {"ptb": 500, "wikitext-2": 3785}[corpus]
-
-
-def test_a_store_and_part_of_a_run(world: Path, bottleneck: Bottleneck) -> None:
-    assert bottleneck("dump", RUN, "--out", "mos.zarr").exit_code == 0
-    run, store = (values_of(bottleneck("eval", source, "--json", "-")) for source in (RUN, "mos.zarr"))
-    assert store["loss"] == pytest.approx(run["loss"], rel=1e-6)
-    assert store["tokens"] == run["tokens"]
-    part = values_of(bottleneck("eval", RUN, "--contexts", "50", "--dtype", "float64", "--json", "-"))
-    source = sb.open(RUN, contexts=50, dtype="float64")
-    (block,) = source.blocks()
-    assert source.targets is not None
-    assert part["loss"] == pytest.approx(-block.log_probs[np.arange(50), source.targets].mean(), rel=1e-12)
-    assert sb.perplexity(source).to_dict() == part
-    assert repr(sb.perplexity(source)).startswith("Perplexity('")
-    with pytest.raises(sb.BottleneckError, match="window does not apply to dynamic evaluation, which takes learning_r"):
-        sb.perplexity(RUN, how="dynamic", settings={"window": 3})

@@ -73,5 +73,7 @@ def test_what_is_refused(wrong: dict[str, Any], build: Build, runs: dict[str, Pa
         Cache(**wrong)
     with pytest.raises(ConfigurationError, match=sentence if "window" in wrong else "does not apply to cache"):
         perplexity(runs["softmax"], how="cache", settings=wrong)
+    with pytest.raises(ConfigurationError, match="window does not apply to dynamic evaluation, which takes learning_r"):
+        perplexity(runs["softmax"], how="dynamic", settings={"window": 3})
     with pytest.raises(TrainingError, match="a text of 1 tokens cannot be scored"):
         cache_evaluate(build(), np.array([3]))

@@ -30,6 +30,7 @@ CASES = {
     "data-path": Case("data path ptb"),
     "doctor-run": Case("doctor mos"),
     "eval": Case(f"eval mos {TEXT} --json -"),
+    "eval-store": Case("eval mos.zarr --json -"),
     "eval-cache": Case(f"eval softmax {TEXT} --cache --json -"),
     "eval-dynamic": Case(f"eval softmax {TEXT} --dynamic --json -", rtol=1e-5),
     "eval-gpt2": Case("eval gpt2 --data text.txt --context-length 12 --json -", rtol=1e-4),
@@ -77,6 +78,10 @@ CASES = {
     "head": Case("head gpt2 --json -"),
     "need": Case(f"need softmax {TEXT} --json -", rtol=1e-4),
     "need-train": Case(f"need softmax {TEXT} --ranks 2 --train --save o --json -", keys_only=True, out="o/*"),
+    "dump-gpt2": Case(
+        "dump gpt2 --data text.txt --context-length 12 --vocab tokenizer --out gpt2.zarr\neval gpt2.zarr --json -",
+        rtol=1e-4,
+    ),
     "head-run": Case("head mos --json -"),
     "synthetic": Case(
         "synthetic --vocab 8 --dim 2 --models softmax,mos --contexts 12 --seeds 1 --cycles 1 --rounds 1 --processes 1 "
