@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import pytest
@@ -22,21 +21,21 @@ TYPES = {"float32": 2.0**-24, "bfloat16": 2.0**-8 / 10, "autocast": 2.0**-8 / 10
 """Type of the products → error, relative to the numbers, by which either way of computing may come out ahead."""
 
 
-def _outcomes(loss: Tensor, head: Head, hidden: Tensor) -> list[Tensor]:
+def _outcomes(log_probs: Tensor, loss: Tensor, head: Head, hidden: Tensor) -> list[Tensor]:
     weights = torch.linspace(-1, 2, loss.numel(), dtype=loss.dtype).reshape(loss.shape)  # told apart from each other
     gradients = torch.autograd.grad(loss, [hidden, *head.parameters()], weights)
-    return [t.detach().double() for t in (loss, *gradients)]
+    return [t.detach().double() for t in (log_probs, loss, *gradients)]
 
 
-def _plain(head: Head, hidden: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Logits, softmaxes and their mixture by torch's own operations, N × K × M, in whatever types torch chooses."""
+def _plain(head: Head, hidden: Tensor) -> Tensor:
+    """Log-probabilities by torch's own operations, N × K × M, in whatever types torch chooses."""
     factors, log_prior, function = head.scores(hidden)
     logits, *others = (F.linear(*one) for one in factors)
     logits = logits if function is None else function(*(one.to(head.weight.dtype) for one in (logits, *others)))
     log_probs = torch.log_softmax(logits, -1)
     if log_prior is not None:
         log_probs = torch.logsumexp(log_prior.unsqueeze(-1) + log_probs, -2, keepdim=True)
-    return F.nll_loss(log_probs.squeeze(-2).float(), targets, reduction=reduction)
+    return log_probs.squeeze(-2).float()
 
 
 def _check(draws: list[tuple[list[Tensor], list[Tensor], list[Tensor]]], luck: float) -> None:
@@ -70,12 +69,18 @@ def test_errors_are_no_larger_than_the_plain_formulas(
             head, hidden = head.bfloat16(), hidden.bfloat16()
         hidden.requires_grad_()
         with torch.autocast("cpu", torch.bfloat16) if kind == "autocast" else nullcontext():
-            loss, plain = (nll(hidden, targets, reduction=reduction) for nll in (head.nll, partial(_plain, head)))
+            log_probs, loss, plain = (
+                head.log_prob(hidden),
+                head.nll(hidden, targets, reduction=reduction),
+                _plain(head, hidden),
+            )
         assert loss.dtype == torch.float32
-        ours, theirs = _outcomes(loss, head, hidden), _outcomes(plain, head, hidden)
+        ours = _outcomes(log_probs, loss, head, hidden)
+        theirs = _outcomes(plain, F.nll_loss(plain, targets, reduction=reduction), head, hidden)
         exact = hidden.detach().double().requires_grad_()
-        truth = _outcomes(head.double().nll(exact, targets, reduction=reduction), head, exact)
-        assert kind == "float32" or not torch.equal(ours[0], truth[0])
+        head.double()
+        truth = _outcomes(head.log_prob(exact), head.nll(exact, targets, reduction=reduction), head, exact)
+        assert kind == "float32" or not torch.equal(ours[1], truth[1])
         draws.append((ours, theirs, truth))
     _check(draws, TYPES[kind])
 
@@ -85,7 +90,8 @@ def test_many_rows_are_summed_as_well_as_torch_sums_them(name: str, make: Make) 
     """The bias's gradient over 4,000 rows: a product that adds them one by one loses five times as much."""
     head, hidden, targets = make(name, vocab=50).float(), torch.randn(4_000, 5), torch.randint(50, (4_000,))
     of = [head.get_parameter("bias")]
-    ours, plain = (torch.autograd.grad(nll(hidden, targets), of) for nll in (head.nll, partial(_plain, head)))
+    losses = head.nll(hidden, targets), F.nll_loss(_plain(head, hidden), targets)
+    ours, plain = (torch.autograd.grad(loss, of) for loss in losses)
     truth = torch.autograd.grad(head.double().nll(hidden.double(), targets), of)
     ours, plain, truth = ([found.double() for found in one] for one in (ours, plain, truth))
     _check([(ours, plain, truth)], TYPES["float32"])

@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-from softmax_bottleneck import dump, rank, singular_values
+from softmax_bottleneck import dump, rank
 from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.sources import open_source
 
@@ -42,16 +42,6 @@ def test_a_plain_array(log_probs: Make, tmp_path: Path, dtype: str, zarr_format:
         np.testing.assert_array_equal(rows_of(source, 4), matrix)
         assert (source.precision.dtype, source.precision.assumed) == (dtype, True)
     assert rank(str(tmp_path / "a.zarr")).rank.value == np.linalg.matrix_rank(matrix.astype(np.float64))
-
-
-def test_singular_values_of_an_array(tmp_path: Path) -> None:
-    matrix = np.random.default_rng(0).standard_normal((23, 6))
-    array = zarr.create_array(tmp_path / "a.zarr", shape=matrix.shape, chunks=(8, 6), dtype="float64", fill_value=0.0)
-    array[:16] = matrix[:16]
-    with pytest.raises(SourceError, match="has no chunk for row 16"):
-        singular_values(array)
-    array[:] = matrix
-    np.testing.assert_allclose(singular_values(array).values, np.linalg.svd(matrix, compute_uv=False), rtol=1e-12)
 
 
 def test_a_store_behind_a_url_is_the_store(runs: dict[str, Path], tmp_path: Path) -> None:
