@@ -36,13 +36,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
-def test_silence_by_default(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_line_says_where_the_work_stands(clock: list[float], capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing is said by default."""
+    stream = io.StringIO()
     _work(SILENT)
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_line_says_where_the_work_stands(clock: list[float]) -> None:
-    stream = io.StringIO()
     clock[1] = progress.SECONDS_BETWEEN_LINES / 1000
     _work(StreamProgress(stream))
     first, last = stream.getvalue().splitlines()

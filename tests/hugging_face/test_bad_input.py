@@ -166,21 +166,21 @@ def test_spoilt_folders(folder: Path, open_model: Open, spoil: Spoil, sentence: 
                 measure(folder)
 
 
-def test_integers_that_are_no_weights(folder: Path, open_model: Open) -> None:
-    """Older GPT-2 files hold their causal masks."""
-    whole = rank(open_model(folder)).spectrum.values
-    masks = {"transformer.h.0.attn.bias": torch.ones(1, 1, 64, 64, dtype=torch.uint8).tril()}
-    change_weights(folder, lambda t: t.update(masks))
-    assert (rank(open_model(folder)).spectrum.values == whole).all()
+MASKS = {"transformer.h.0.attn.bias": torch.ones(1, 1, 64, 64, dtype=torch.uint8).tril()}
 
 
-def test_shards_and_allowed_pickles_are_the_same_model(folder: Path, open_model: Open, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        (lambda f: change_weights(f, lambda t: t.update(MASKS)), {}),  # as older files of GPT-2
+        (shard, {}),
+        (pickle_weights, {"allow_pickle": True}),
+    ],
+)
+def test_what_is_the_same_model(change: Spoil, options: dict[str, Any], folder: Path, open_model: Open) -> None:
     whole = rank(open_model(folder)).spectrum.values
-    sharded, pickled = (shutil.copytree(folder, tmp_path / name) for name in ("sharded", "pickled"))
-    shard(sharded)
-    pickle_weights(pickled)
-    assert (rank(open_model(sharded)).spectrum.values == whole).all()
-    assert (rank(open_model(pickled, allow_pickle=True)).spectrum.values == whole).all()
+    change(folder)
+    assert (rank(open_model(folder, **options)).spectrum.values == whole).all()
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
