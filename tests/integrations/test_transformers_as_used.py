@@ -24,21 +24,14 @@ BART = {
 }  # fmt: skip
 
 
-def _sums(model: Any) -> Tensor:
-    """Return the sums of what the model's logits are the logarithms of: 1 where they are a head's."""
-    sums: Tensor = model(IDS).logits.exp().sum(-1)
-    return sums
-
-
-def _compiled() -> Any:
-    model = make("llama")
-    model.compile(backend="eager")
-    return model
+LLAMA = transformers.LlamaForCausalLM
 
 
 def test_the_head_is_used_where_the_plain_model_is_compiled_in_place() -> None:
-    headed = with_head(_compiled(), "mos", components=2)
-    assert torch.allclose(_sums(headed), torch.ones(()))
+    model = make("llama")
+    model.compile(backend="eager")
+    headed = with_head(model, "mos", components=2)
+    assert torch.allclose(headed(IDS).logits.exp().sum(-1), torch.ones(()))
     headed(IDS, labels=IDS).loss.backward()
     assert headed.head.contexts.projection.weight.grad is not None
 
@@ -61,20 +54,6 @@ def _with(**attributes: Any) -> Any:
     return model
 
 
-def _with_norm() -> Any:
-    model = make("llama")
-    nn.utils.parametrizations.weight_norm(model.lm_head)
-    return model
-
-
-class _Subclass(transformers.LlamaForCausalLM):
-    """A user's class."""
-
-
-def _subclass() -> _Subclass:
-    return _Subclass(transformers.LlamaConfig(**GROUPED, vocab_size=M))
-
-
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -82,31 +61,25 @@ def _subclass() -> _Subclass:
         (lambda: _with(is_quantized=True), "LlamaForCausalLM is quantized"),
         (lambda: with_head(make("llama"), "mos"), "has a head already"),
         (lambda: _with(lm_head=nn.Identity()), "output layer of LlamaForCausalLM is Identity, not one linear layer"),
-        (
-            lambda: _with(lm_head=type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})()),
-            r"merge the adapter into a copy of it by copy\.deepcopy\(model\)\.merge_and_unload\(\), or measure it",
-        ),
+        (lambda: _with(lm_head=type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})()),
+         r"merge the adapter into a copy of it by copy\.deepcopy\(model\)\.merge_and_unload\(\), or measure it"),
         (lambda: make("BertLMHeadModel", **SMALL, is_decoder=True), "only a layer of the model itself"),
         (lambda: _with(forward=lambda *_, **__: None), "was given another forward pass"),
         (lambda: _with(loss_function=lambda *_, **__: None), "was given another loss function"),
         (lambda: _with(_hf_peft_config_loaded=True), "has an adapter, and only that would be saved"),
-        (_with_norm, "the weight of lm_head is a Tensor, .* or computed from others"),
+        (lambda: [model := make("llama"), nn.utils.parametrizations.weight_norm(model.lm_head)][0],
+         "the weight of lm_head is a Tensor, .* or computed from others"),
         (lambda: torch.compile(make("llama"), backend="eager"), "is compiled: give with_head the model before"),
-        (_subclass, r"not the causal .* configuration \(LlamaForCausalLM\)"),
+        (lambda: type("Mine", (LLAMA,), {})(LLAMA.config_class(**GROUPED, vocab_size=M)),
+         r"not the causal .* configuration \(LlamaForCausalLM\)"),
         (lambda: make("llama").to("meta"), "has no weights on a device"),
         (lambda: make("BartForConditionalGeneration", **BART), r"not the causal language model .* \(none\)"),
-        (
-            lambda: make("BartForCausalLM", **{**BART, "is_decoder": True, "is_encoder_decoder": False}),
-            "the loss of BartForCausalLM is .* does not shift the labels",
-        ),
-        (
-            lambda: make("BambaForCausalLM", **GROUPED, **MAMBA, attn_layer_indices=[1], z_loss_coefficient=0.1),
-            "the loss of BambaForCausalLM is .* adds a term",
-        ),
-        (
-            lambda: make("RwkvForCausalLM", hidden_size=8, attention_hidden_size=8, num_hidden_layers=2),
-            "the output layer of RwkvForCausalLM is head: only a layer of the model itself, with another name",
-        ),
+        (lambda: make("BartForCausalLM", **{**BART, "is_decoder": True, "is_encoder_decoder": False}),
+         "the loss of BartForCausalLM is .* does not shift the labels"),
+        (lambda: make("BambaForCausalLM", **GROUPED, **MAMBA, attn_layer_indices=[1], z_loss_coefficient=0.1),
+         "the loss of BambaForCausalLM is .* adds a term"),
+        (lambda: make("RwkvForCausalLM", hidden_size=8, attention_hidden_size=8, num_hidden_layers=2),
+         "the output layer of RwkvForCausalLM is head: only a layer of the model itself, with another name"),
     ],
 )  # fmt: skip
 def test_models_that_are_refused(make: Any, sentence: str) -> None:

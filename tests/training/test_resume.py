@@ -169,14 +169,6 @@ def test_a_folder_that_another_process_has_just_taken_gets_no_configuration(
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.fixture
-def _hear_interruptions() -> Iterator[None]:
-    """A shell has what it runs in the background ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def _interrupt(config: RunConfig, run: Path, place: Any, name: str, *, signals: int = 1) -> str:
     """Train, send SIGINT at the first call of a function, and return the note of the interruption."""
     called = getattr(place, name)
@@ -195,7 +187,6 @@ def _interrupt(config: RunConfig, run: Path, place: Any, name: str, *, signals: 
     return str(note)
 
 
-@pytest.mark.usefixtures("_hear_interruptions")
 def test_an_interruption_in_every_step_and_every_validation(tmp_path: Path, configure: Configure) -> None:
     """A validation is not waited for, averaged weights do not stay, and the step before is not repeated."""
     shorter = {"epochs": 1, "averaging": {"start": "epoch"}, "save_every": 1000}
@@ -212,7 +203,6 @@ def test_an_interruption_in_every_step_and_every_validation(tmp_path: Path, conf
     assert contents(run) == contents(whole.path)
 
 
-@pytest.mark.usefixtures("_hear_interruptions")
 def test_what_an_interruption_promises(tmp_path: Path, configure: Configure) -> None:
     """A second Ctrl-C does not wait for the end of the step, so that nothing is saved."""
     note = _interrupt(configure(), tmp_path / "run", loop, "accumulate", signals=2)
