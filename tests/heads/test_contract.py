@@ -258,14 +258,19 @@ def test_factors_of_the_log_linear_heads(name: str, settings: dict[str, Any], ma
 
 
 @every_head
-def test_it_is_what_the_registry_says(name: str) -> None:
+def test_it_is_what_the_registry_and_its_settings_say(name: str, make: Make) -> None:
     head = heads.build(name, hidden_size=5, vocab_size=7)
     assert type(head) is heads.find(name) is heads.REGISTRY[name]
     assert (head.hidden_size, head.vocab_size, head.embedding_size) == (5, 7, 5)
     assert head.weight.shape == (7, 5)
     assert head.bias is not None
-    assert not set(heads.parameters(name)) & {"hidden_size", "vocab_size"}
-    assert heads.build(name, hidden_size=5, vocab_size=7, bias=False).bias is None
+    head = make(name, bias=False)
+    again = heads.build(name, **head.settings)
+    assert again.bias is None
+    assert again.settings == head.settings
+    assert {*heads.parameters(name)} <= {*head.settings} - {"hidden_size", "vocab_size"}
+    shapes = [{key: value.shape for key, value in each.state_dict().items()} for each in (head, again)]
+    assert shapes[0] == shapes[1]
 
 
 @every_head
@@ -310,16 +315,6 @@ def test_every_argument_is_shown_and_documented(name: str) -> None:
     assert documented == list(arguments)
 
 
-@every_head
-def test_settings_make_the_same_head(name: str, make: Make) -> None:
-    head = make(name, bias=False)
-    again = heads.build(name, **head.settings)
-    assert again.settings == head.settings
-    assert set(heads.parameters(name)) <= set(head.settings)
-    shapes = [{key: value.shape for key, value in each.state_dict().items()} for each in (head, again)]
-    assert shapes[0] == shapes[1]
-
-
 def test_an_argument_that_is_not_kept() -> None:
     class Forgetful(heads.Softmax):  # type: ignore[misc]
         def __init__(self, hidden_size: int, vocab_size: int, *, groups: int = 4) -> None:
@@ -327,13 +322,3 @@ def test_an_argument_that_is_not_kept() -> None:
 
     with pytest.raises(ConfigurationError, match="Forgetful must keep its argument 'groups' as an attribute"):
         _ = Forgetful(5, 7).settings
-
-
-@every_head
-def test_tied_embeddings_are_one_parameter(name: str, make: Make) -> None:
-    head, embedding = make(name), torch.nn.Embedding(7, 3, dtype=torch.float64)
-    head.tie(embedding)
-    assert head.weight is embedding.weight
-    head.nll(torch.randn(4, 5).double(), torch.randint(7, (4,))).backward()
-    assert embedding.weight.grad is not None
-    assert "weight" in dict(head.named_parameters())

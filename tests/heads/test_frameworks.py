@@ -57,6 +57,7 @@ def _group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def test_gradients_that_are_reduced_in_buckets(name: str, make: Make) -> None:
     """Each parameter's gradient arrives once, that of tied embeddings too."""
     loss, ids, targets = Loss(make(name)), torch.randint(7, (8,)), torch.randint(7, (8,))
+    assert loss.head.weight is loss.embedding.weight
     alone = copy.deepcopy(loss)
     parallel = nn.parallel.DistributedDataParallel(loss, gradient_as_bucket_view=True)
     for each in (parallel, alone):
