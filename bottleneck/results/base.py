@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints, overload
@@ -278,7 +279,10 @@ class Results(Sequence[R]):
         return "\n\n".join(filter(None, [verdict, terminal(*cells(self.ordered()), width=WIDTH), *notes]))
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        if len(self) == 1:
+            return self[0]._repr_html_()
+        verdict, *notes = (f"<p>{escape(text)}</p>" if text else "" for text in (self.verdict, *self.footnotes))
+        return "".join([verdict, self.ordered().table()._repr_html_(), *notes])
 
 
 def _write(path: str | Path, results: Result | Results[Any]) -> None:

@@ -234,6 +234,7 @@ def test_an_output_layer_without_a_norm(tmp_path: Path) -> None:
     assert [each.verdict for each in of_states] == [each.verdict for each in found]
     assert found["narrow"].why == "the vocabularies differ: the rows have 50 tokens, and W has 40"
     assert found["narrow"].why in str(found)
+    assert f"<p>narrow: {found['narrow'].why}</p>" in found._repr_html_()
     assert "unrelated W" in found.details()
     assert found[:1].verdict == LAYER
     assert found.to_dict()["results"][0]["span"]["value"] < 1e-14
