@@ -313,6 +313,8 @@ def test_the_vocabulary_can_be_resized(name: str, tokens: int, tmp_path: Path) -
     headed.save_pretrained(tmp_path)
     assert torch.equal(from_pretrained(tmp_path)(IDS % 40).logits, headed(IDS % 40).logits)
     assert headed.resize_token_embeddings(tokens, pad_to_multiple_of=10) is headed.get_input_embeddings()
+    headed.resize_token_embeddings(pad_to_multiple_of=64)
+    assert headed.head.vocab_size == (64 if tokens <= 64 else 128)
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # asked for by peft

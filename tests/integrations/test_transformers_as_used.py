@@ -175,12 +175,6 @@ def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path, headed: Any) -> 
         headed.save_pretrained(tmp_path / "new")
 
 
-def test_a_vocabulary_of_a_multiple(headed: Any) -> None:
-    assert headed.resize_token_embeddings(M, pad_to_multiple_of=20) is headed.get_input_embeddings()
-    headed.resize_token_embeddings(pad_to_multiple_of=64)
-    assert headed.head.vocab_size == 64
-
-
 def test_a_head_keeps_its_loss_and_its_place(headed: Any) -> None:
     with pytest.raises(ConfigurationError, match="this model has a head"):
         headed.set_output_embeddings(nn.Linear(8, M, bias=False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import perplexity, rank
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.heads import Softmax
 from softmax_bottleneck.measure.dumping import dump
@@ -232,27 +229,19 @@ def test_the_final_norm_of_a_model_s_folder(config: Any, text: Any, tmp_path: Pa
     np.testing.assert_allclose(block.log_probs, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-def test_a_batch_is_several_texts(batch: int, text: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["a text", "four texts", "layers"])
+def test_a_batch_is_several_texts_and_the_last_layer_counts(layout: str, text: Any, tmp_path: Path) -> None:
     weight, ids, states = text
+    batch = 4 if layout == "four texts" else 1
     arrays = {"hidden_states": states.view(batch, -1, D), "token_ids": ids.view(batch, -1)}
+    if layout == "layers":
+        arrays = {"hidden_states": torch.stack([torch.zeros_like(states), states], 1), "token_ids": ids}
     save_file(arrays, tmp_path / "h.safetensors")
     np.save(tmp_path / "w.npy", weight.numpy())
     keep = np.flatnonzero(np.arange(1, 201) % (200 // batch))
     expected = perplexity(Softmax.of(weight), hidden=states[keep], targets=ids[keep + 1])
     ours = perplexity(str(tmp_path / "h.safetensors"), head=str(tmp_path / "w.npy"))
     assert ours.perplexity == pytest.approx(expected.perplexity)
-
-
-def test_the_command_takes_the_last_of_several_layers(text: Any, tmp_path: Path) -> None:
-    weight, ids, states = text
-    layers = torch.stack([torch.zeros_like(states), states], 1).bfloat16()
-    save_file({"hidden_states": layers, "token_ids": ids}, tmp_path / "h.safetensors")
-    np.save(tmp_path / "w.npy", weight.numpy())
-    arguments = ["rank", str(tmp_path / "h.safetensors"), "--head", str(tmp_path / "w.npy")]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 0, done.output
-    assert re.search(r"rank +9 ", done.output), done.output
 
 
 ZEROS = torch.zeros(9, D)
