@@ -194,6 +194,6 @@ def dump(source: Source, out: Path, states: bool, top: int | None) -> None:
     from softmax_bottleneck.measure.dumping import dump
 
     dump(source, out, states=states, top=top, progress=progress())
-    T, M = source.shape
+    T, M = source.shape if top is None else source.scored().shape
     what = f"{source.embedding_size:,} dimensions" if states else f"{min(top or M, M):,} tokens"
     echo(f"{out}: {T:,} contexts × {what}, {source.dtype}")

@@ -74,7 +74,7 @@ def dump(source: Any, path: str | Path, **options: Unpack[DumpOptions]) -> Path:
         raise ConfigurationError("give one of ", Parameter("states"), " and ", Parameter("top"))
     (source,), path, progress = opened([source], options), Path(path), reporting(options.get("progress", False))
     if top is not None:
-        _write_top(source, path, min(top, source.shape[1]), progress)
+        _write_top(source.scored(), path, min(top, source.shape[1]), progress)
         return path
     chunks, rows = ("hidden/*", rows_of_file(source)) if states else (f"{LOG_PROBS}/c/*/0", source.rows_at_once())
 

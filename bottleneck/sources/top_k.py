@@ -152,8 +152,8 @@ class TopK(PartialSource):
         self._leave_out(columns < 0)
         self._columns = columns[columns >= 0]
         self.shape, self.has_ids = (self.shape[0], int(self._columns.max(initial=0)) + 1), True
-        if None not in followed:
-            self.targets = np.array(followed, np.int64)
+        if {*followed} != {None}:
+            self.targets = np.array([-1 if each is None else each for each in followed], np.int64)
 
     @property
     def step(self) -> float:

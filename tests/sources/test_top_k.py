@@ -336,6 +336,8 @@ def test_a_dump_of_the_likeliest_tokens(tmp_path: Path) -> None:
         np.testing.assert_array_equal(table["log_probs"][3].as_py(), -np.sort(-log_p[3])[:k])
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] < 1e-5 < widths[2]
+    P.targets[2] = -1
+    np.testing.assert_array_equal(sb.open(dump(P, tmp_path / "t.parquet", top=3)).targets, P.targets)
     for path, how, told in (
         ("s.zarr", {"top": 3}, "go to a file that ends in .parquet"),
         ("s.parquet", {"top": 3, "states": True}, "give one of states and top"),
