@@ -160,7 +160,7 @@ def _ids(targets: Any, contexts: int, vocab_size: int) -> NDArray[np.int64]:
     if len(ids) != contexts or ((ids < -1) | (ids >= vocab_size)).any():
         given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
         raise SourceError(
-            f"targets must be {contexts:,} token ids from 0 to {vocab_size - 1:,}, one for each hidden state, not "
-            f"{given}"
+            f"targets must be {contexts:,} token ids from 0 to {vocab_size - 1:,}, or -1 where unknown, one for each "
+            f"hidden state, not {given}"
         )
     return ids

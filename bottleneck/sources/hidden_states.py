@@ -127,12 +127,12 @@ def _next(ids: Ids, is_first: NDArray[np.bool_]) -> Ids:
     return np.append(np.where(is_first[1:], -1, ids[1:]), -1)
 
 
-def softmax_of(weight: Any, bias: str | None, **settings: Any) -> Softmax:
-    """Return the softmax layer of an array W, (M, d), and a bias in a file, in the type of W."""
+def softmax_of(weight: Any, bias: Any, **settings: Any) -> Softmax:
+    """Return the softmax layer of an array W, (M, d), and a bias, an array or one in a file, in the type of W."""
     W = floats(weight, "W, (M, d)", 2)
-    b = None if bias is None else floats(read_array(bias), "the bias, (M,)", 1)
+    b = None if bias is None else floats(read_array(bias) if isinstance(bias, str) else bias, "the bias, (M,)", 1)
     if b is not None and len(b) != len(W):
-        raise SourceError(f"the bias {bias} has {len(b):,} entries, and W has {len(W):,} rows")
+        raise SourceError(f"the bias has {len(b):,} entries, and W has {len(W):,} rows")
     return Softmax.of(W, b, **settings)
 
 
@@ -234,16 +234,17 @@ def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
     if module is not None and {*state} == {key for key, _ in module.named_parameters()}:
         module.load_state_dict(state)
         return lambda states: module(states).detach()
-    return final_norm(weight, state.get("bias"), "layer" if "bias" in state else "rms")
+    return final_norm(weight, state.get("bias"), "layer" if "bias" in state else "rms", None)
 
 
-def final_norm(weight: Tensor, bias: Tensor | None, kind: str, eps: float | None = None) -> Callable[[Tensor], Tensor]:
+def final_norm(weight: Tensor, bias: Tensor | None, kind: str, eps: float | None) -> Callable[[Tensor], Tensor]:
     """Return a LayerNorm (``"layer"``) or an RMSNorm (``"rms"``), by default with the usual ε."""
+    eps = {"layer": 1e-5, "rms": 1e-6}[kind] if eps is None else eps
     if kind == "layer":
         return lambda states: F.layer_norm(
-            states, weight.shape, weight.to(states), None if bias is None else bias.to(states), eps or 1e-5
+            states, weight.shape, weight.to(states), None if bias is None else bias.to(states), eps
         )
-    return lambda states: F.rms_norm(states, weight.shape, weight.to(states), eps or 1e-6)
+    return lambda states: F.rms_norm(states, weight.shape, weight.to(states), eps)
 
 
 def _module(folder: Path, name: str) -> nn.Module | None:

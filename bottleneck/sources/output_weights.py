@@ -39,6 +39,8 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
     if isinstance(source, Source):
         return _of_opened(source)
     kind, bias = find(source), options.get("bias")
+    if kind is KINDS["states"]:
+        return _of_opened(kind.open(source))
     if kind is KINDS["hugging-face"]:
         more: Any = {name: options[name] for name in ("revision", "allow_pickle") if name in options}
         layer = saved_model(source, dtype="auto", **more).layer()

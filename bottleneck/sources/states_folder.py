@@ -17,17 +17,18 @@ from typing_extensions import TypedDict
 from ..core.json_file import Count, Magnitude, Size, read_json
 from ..core.tensor_file import DAMAGE, read
 from ..corpora.batches import whole_numbers
-from ..errors import SourceError, first_line
-from ..heads import RankBound, Softmax
+from ..errors import SourceError, first_line, meant
+from ..heads import RankBound
 from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
 from .array_files import STATES, read_array
-from .hidden_states import IDS, final_norm, softmax_of, states_of
+from .hidden_states import IDS, final_norm, floats, softmax_of, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
 """Files of the folder, and the folder of the states in it."""
+NORM = "norm.weight", "norm.bias"
 TARGETS, KEY = "targets", "softmax-bottleneck"
 """Name of the tokens that follow, and the key of the checksum that a file of ours has."""
 AGAIN = "run what wrote this folder again: the file is written last"
@@ -48,6 +49,8 @@ class _About(TypedDict):
     source: NotRequired[dict[str, Any]]
     identity: NotRequired[dict[str, str]]
     bound: NotRequired[RankBound]
+    dtype: NotRequired[str]
+    version: NotRequired[str]
 
 
 def is_states_folder(folder: Path) -> bool:
@@ -69,22 +72,23 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
     """
     path = Path(folder)
     about = read_json(path / ABOUT, _About, error=SourceError, remedy=AGAIN, finite=True)
-    parts = [_tensors(file) for file in sorted((path / HIDDEN).glob("*.safetensors"))]
-    states, arrays = (
-        torch.cat([_array(part, STATES, HIDDEN) for part in parts] or [torch.empty(0)]),
-        _tensors(path / HEAD),
-    )
+    for key in about.keys() - _About.__annotations__.keys():
+        if near := meant(key, _About.__annotations__):
+            raise SourceError(f"{path / ABOUT} holds {key!r}, which is not read{near}")
+    parts, arrays = [_tensors(file) for file in sorted((path / HIDDEN).glob("*.safetensors"))], _tensors(path / HEAD)
+    settings = {name: about[name] for name in ("scale", "soft_cap") if name in about}
+    W, b = (_array(arrays, "weight", HEAD), arrays.get("bias")) if head is None else (read_array(head), bias)
+    layer = softmax_of(W, b, **settings)
+    layer = layer.to(torch.promote_types(layer.weight.dtype, torch.float32))
+    what = f"the states in {HIDDEN}, (n, {layer.hidden_size})"
+    blocks = [floats(each, what, 2) for part in parts if len(each := _array(part, STATES, HIDDEN))]
+    if wrong := {each.shape[1] for each in blocks} - {layer.hidden_size}:
+        raise SourceError(f"{HIDDEN} holds states of {wrong.pop():,} numbers, and W has {layer.hidden_size:,} columns")
+    states = torch.cat(blocks or [torch.empty(0)])
     if len(states) != about["contexts"]:
         raise SourceError(f"{path / HIDDEN} holds {len(states):,} states, and {ABOUT} says {about['contexts']:,}")
-    settings = {name: about[name] for name in ("scale", "soft_cap") if name in about}
-    if head is None:
-        layer = Softmax.of(_array(arrays, "weight", HEAD), arrays.get("bias"), **settings)
-    else:
-        layer = softmax_of(read_array(head), bias, **settings)
-    layer = layer.to(torch.promote_types(layer.weight.dtype, torch.float32))
-    if kind := about.get("norm"):
-        gamma = _array(arrays, "norm.weight", HEAD)
-        states = final_norm(gamma, arrays.get("norm.bias"), kind, about.get("norm_eps"))(states.to(layer.weight))
+    if (norm := _norm(arrays, kind := about.get("norm"), layer.hidden_size)) and kind:
+        states = final_norm(*norm, kind, about.get("norm_eps"))(states.to(layer.weight))
     ids, targets = (_numbers(parts, name, states) for name in (IDS, TARGETS))
     given = states_of(
         layer,
@@ -102,6 +106,18 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
         assert isinstance(given.model, GivenStates)
         given.model.recorded_bound = RankBound(**about["bound"])
     return given
+
+
+def _norm(arrays: dict[str, Tensor], kind: str | None, size: int) -> tuple[Tensor, Tensor | None] | None:
+    """Return the weight and the bias of the final norm, (d,) each, if there is one."""
+    held = {name: floats(arrays[name], f"{name}, (d,)", 1) for name in NORM if name in arrays}
+    fitting = {None: ([],), "rms": ([NORM[0]],), "layer": ([NORM[0]], [*NORM])}[kind]
+    if [*held] not in fitting or any(len(each) != size for each in held.values()):
+        raise SourceError(
+            f"the norm in {ABOUT} is {kind}, and {HEAD} holds {' and '.join(held) or 'none'}: rms takes {NORM[0]}, "
+            f"layer also {NORM[1]}, of {size:,} entries each, and states from after the norm take none"
+        )
+    return (held[NORM[0]], held.get(NORM[1])) if held else None
 
 
 def _array(arrays: dict[str, Tensor], name: str, place: str) -> Tensor:

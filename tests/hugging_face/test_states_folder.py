@@ -43,6 +43,7 @@ def test_the_folder_is_the_model(name: str, dtype: str, save: Any, open_model: A
         sb.need: ("other_text", "same_text", "perplexity"),
         sb.gradient: ("kept",),
         sb.kld: ("kld",),
+        sb.head: ("bound", "vocab"),
         sb.perplexity: ("loss", "tokens"),
     }
     for measure, names in keys.items():
@@ -74,6 +75,14 @@ def change(name: str, **arrays: Any) -> Any:
     return changed
 
 
+def tell(**about: Any) -> Any:
+    def told(folder: Path) -> None:
+        file = folder / "states.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **about}))
+
+    return told
+
+
 def flip(folder: Path) -> None:
     file = folder / "hidden/00000.safetensors"
     data = bytearray(file.read_bytes())
@@ -92,7 +101,13 @@ def flip(folder: Path) -> None:
         (flip, "its checksum does not hold"),
         (change("hidden/00000.safetensors", targets=np.zeros(3, np.int64)), "must have targets, one for each state"),
         (change("hidden/00000.safetensors", hidden_states=np.zeros((3, 5), np.float32)), "holds 3 states, and"),
-        (change("hidden/00000.safetensors", hidden_states=np.zeros((50, 3), np.float32)), "takes hidden states"),
+        (change("hidden/00000.safetensors", hidden_states=np.zeros((50, 3), np.float32)), "states of 3 numbers, and W"),
+        (change("hidden/00000.safetensors", hidden_states=np.zeros((50, 5, 1), np.float32)), "must be real numbers in"),
+        (change("head.safetensors", bias=np.zeros(3, np.float32)), "the bias has 3 entries, and W has"),
+        (change("head.safetensors", weight=np.zeros((9, 5), np.int8)), "must be real numbers in this shape, not"),
+        (change("head.safetensors", **{"norm.weight": np.ones(5, np.float32)}), "norm in states.json is None, and"),
+        (tell(norm="rms"), "the norm in states.json is rms, and head.safetensors holds none"),
+        (tell(softcap=30.0), "holds 'softcap', which is not read; did you mean 'soft_cap'"),
     ],
 )
 def test_half_written_and_damaged_folders(damage: Any, told: str, runs: dict[str, Path], tmp_path: Path) -> None:
@@ -139,19 +154,22 @@ def test_the_script_for_transformers(save: Any, text: Path, tmp_path: Path, monk
     expected = sb.open(model, data=[{"input_ids": [row]} for row in rows["input_ids"]])
     assert sb.perplexity(found).perplexity == pytest.approx(sb.perplexity(expected).perplexity, rel=1e-5)
     assert found.scored().text.before(1, 2) == " ".join(words[:2])
+    compared = sb.compare(dump(found, tmp_path / "t.parquet", top=5), expected)  # where a text ends nothing follows
+    assert (compared.contexts, compared.statistics["same_top"].value) == (98, 1)
 
 
-@pytest.mark.parametrize("kind", ["rms", "layer"])
-def test_states_from_before_the_final_norm(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "eps"), [("rms", 0.3), ("layer", 0.3), ("rms", 0.0)])
+def test_states_from_before_the_final_norm(kind: str, eps: float, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     H, W, gamma = (rng.standard_normal(shape, dtype=np.float32) for shape in ((20, 6), (11, 6), 6))
+    H *= eps or 1e-3
     (tmp_path / "hidden").mkdir()
     save_file({"hidden_states": H}, tmp_path / "hidden/0.safetensors")
     save_file({"weight": W, "norm.weight": gamma}, tmp_path / "head.safetensors")
-    about = {"format": "softmax-bottleneck states 1", "contexts": 20, "norm": kind, "norm_eps": 0.3}
+    about = {"format": "softmax-bottleneck states 1", "contexts": 20, "norm": kind, "norm_eps": eps}
     (tmp_path / "states.json").write_text(json.dumps(about))
     centered = H - H.mean(1, keepdims=True) * (kind == "layer")
-    normed = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 0.3) * gamma
+    normed = centered / np.sqrt((centered**2).mean(1, keepdims=True) + eps) * gamma
     (block,) = sb.open(tmp_path).blocks()
     np.testing.assert_allclose(block.log_probs, log_softmax(normed @ W.T, 1), atol=1e-5)
 
