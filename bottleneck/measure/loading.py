@@ -10,6 +10,7 @@ from ..core.json_file import explain_read_errors, read_json
 from ..errors import ConfigurationError, look_up
 from ..results.base import KINDS, Result, Results
 from ..spectrum import load_spectrum
+from .comparison import Comparison, Comparisons
 from .report import RankReport
 from .reports import RankReports
 
@@ -20,7 +21,7 @@ def load(path: str | Path) -> Any:
     """Return the result in a JSON file that a command or `Result.save` wrote, as what it was.
 
     Singular values of a `RankReport` are those of the ``.npz`` file of the same name, if there is one. Of several
-    results the return value is a `Results`, of ranks `RankReports`.
+    results the return value is a `Results`, of ranks `RankReports`, of comparisons `Comparisons`.
 
     Args:
         path: a file that ends in .json.
@@ -35,7 +36,8 @@ def load(path: str | Path) -> Any:
     if not isinstance(values.get("results"), list):
         return _loaded(values, path)
     results: list[Any] = [_loaded(each, path) for each in values["results"]]
-    return (RankReports if all(isinstance(each, RankReport) for each in results) else Results)(results)
+    several = {RankReport: RankReports, Comparison: Comparisons}
+    return several.get(type(results[0]) if len({*map(type, results)}) == 1 else None, Results)(results)
 
 
 def _loaded(values: Any, path: Path) -> Result:

@@ -31,6 +31,9 @@ def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
     reports.save(tmp_path / "many.json")
     again = sb.load(tmp_path / "many.json")
     assert (type(again), [each.name for each in again]) == (sb.RankReports, ["softmax", "mos"])
+    compared = sb.compare([runs["mos"], runs["softmax"]], contexts=30)
+    compared.save(tmp_path / "compared.json")
+    assert sb.load(tmp_path / "compared.json").verdict == compared.verdict != ""
     with pytest.raises(OutputError, match=r"a result is saved as JSON, in a file that ends in \.json"):
         reports[0].save(tmp_path / "x.png")
     cases = (
