@@ -148,11 +148,10 @@ def compare(
 def _checked(**how: Any) -> Iterable[Any]:
     """Return the values of `COMPARE`; `ConfigurationError` for one out of range."""
     for name, value in how.items():
-        most = {"min_agreement": 1.0}.get(name, sys.float_info.max)
-        if (value is not None and not 0 <= value <= most) or (name == "temperature" and not value):
-            least = "above 0" if name == "temperature" else "at least 0"
-            limit = "" if name == "examples" else " and finite" if most > 1 else " and at most 1"
-            raise ConfigurationError(Parameter(name), f" must be {least}{limit}, not {value}")
+        least, most = {"min_agreement": (0, 1), "temperature": (0.001, 1000)}.get(name, (0, sys.float_info.max))
+        if value is not None and not least <= value <= most:
+            limit = "" if name == "examples" else " and finite" if most > 1000 else f" and at most {most}"
+            raise ConfigurationError(Parameter(name), f" must be at least {least}{limit}, not {value}")
     return how.values()
 
 

@@ -82,10 +82,10 @@ class ObservedDifference:
         norm = float(sum(n * each.value / eps.value for n, each in zip(norms, self._precisions, strict=True)))
         inferred = any(each.assumed for each in self._precisions) and bool(spectrum.values.any())
         eps = Precision(eps.value, eps.dtype, inferred)
-        if not inferred:
-            return eps, norm
         both = np.concatenate(self._sample, 1)
         sample = both[0] - both[1]
+        if not inferred or not sample.any():
+            return eps, norm
         largest = max(LARGEST, NOISE_FACTOR * UNSEEN * norm / (size * math.sqrt(np.mean(sample**2))))
         noise = find_noise(sample, eps=eps.value, size=norm / size, largest=largest)
         if noise and noise.step > np.quantile(both.std(1), COHERENT):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ..errors import MatrixError, SourceError
 from ..language_models.source import text_of
@@ -77,7 +78,10 @@ class Pair:
     def add(self, first: Block | Part, second: Block) -> None:
         """Take the same rows of both sources."""
         at_once = max(1, CACHED // self._vocab)
-        self._cut += [np.exp(each.log_probs[:, self._vocab :], dtype=np.float64).sum() for each in (first, second)]
+        for place, each in enumerate((first, second)):
+            if each.log_probs.shape[1] > self._vocab:
+                p = softmax(each.log_probs.astype(np.float64) / self._temperature, 1)
+                self._cut[place] += p[:, self._vocab :].sum()
         for place in range(0, len(second.log_probs), at_once):
             for name, values in self._add(first, second, slice(place, place + at_once)).items():
                 self._found[name].append(values)

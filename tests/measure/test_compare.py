@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax, softmax
 
 from softmax_bottleneck import compare, dump
 from softmax_bottleneck.errors import ConfigurationError, SourceError
@@ -123,3 +124,20 @@ def test_a_truncation_is_said(mask: float, is_reference: bool) -> None:
         some = np.where(some == mask, mask, some - np.logaddexp.reduce(some, 1)[:, None])
         found = compare(*((some, whole) if is_reference else (whole, some)))
         assert any("as truncations do (top-k, top-p)" in note for note in found.notes) == is_said
+
+
+def test_a_difference_in_one_of_many_contexts() -> None:
+    """No row of the sample that shows roundoff is among those that differ."""
+    P = log_softmax(np.random.default_rng(0).standard_normal((2100, 4)), 1)
+    Q = P.copy()
+    Q[1] = Q[1, ::-1]
+    assert compare(P, Q).difference.rank.value == 1
+
+
+def test_tokens_of_one_model_alone_at_a_temperature() -> None:
+    """A limit is not kept where they hold more than a thousandth of the probability."""
+    logits = np.tile([1.0, 0.0, -7.0], (20, 1)) + 0.01 * np.random.default_rng(0).standard_normal((20, 3))
+    P, Q = log_softmax(logits, 1), log_softmax(logits[:, :2], 1)
+    assert [compare(P, Q, max_kl=0.1, temperature=t).passed for t in (1.0, 3.0)] == [True, False]
+    share = softmax(logits / 3, 1)[:, 2].mean()
+    assert f"the others hold {share:.2g} of the probability" in compare(P, Q, temperature=3.0).notes[0]

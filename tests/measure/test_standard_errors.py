@@ -145,7 +145,7 @@ def test_a_temperature_divides_the_logits_of_both_and_the_floor_is_the_next_narr
         "max_kl must be at least 0 and finite, not -1.0": {"max_kl": -1.0},
         "min_agreement must be at least 0 and at most 1, not 98.0": {"min_agreement": 98.0},
         "which tokens follow is unknown, so leave out max_ppl_ratio": {"max_ppl_ratio": 1.01},
-        "temperature must be above 0 and finite, not 0.0": {"temperature": 0.0},
+        "temperature must be at least 0.001 and at most 1000, not 1e-05": {"temperature": 1e-5},
     }
     for said, options in refused.items():
         with pytest.raises(ConfigurationError, match=said):
