@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, final
 
@@ -19,6 +20,8 @@ MISSED = 1e-2
 """By how much a sum of probabilities may miss 1."""
 DECIMALS = 12
 """Most decimals that probabilities may have been rounded to."""
+CHANCE = 1e-3
+"""Probability below which unrounded numbers of a type are not all taken for decimals: coarse types hold few others."""
 
 
 @final
@@ -65,6 +68,7 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
     whole = MatrixSource(matrix, kind="probabilities", path=path)
     dtype = native_dtype(matrix[:1])
     eps, least, steps, zeros = EPS.get(dtype, EPS["float64"]), np.inf, {*range(1, DECIMALS + 1)}, False
+    chance = dict.fromkeys(steps, 0.0)
     for rows in whole.ranges():
         p = as_array(matrix[rows.start : rows.stop]).astype(np.float64)
         if not (p >= 0).all() or not np.allclose(p.sum(1), 1, atol=MISSED):
@@ -74,7 +78,11 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
             )
         zeros |= not p.all()
         least = min(least, p[p > 0].min(initial=np.inf))
-        steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= eps * p + EPS["float64"]).all()}
+        off = eps * p + EPS["float64"]
+        steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= off).all()}
+        for n in steps:
+            chance[n] += np.log(np.minimum(1, 2 * 10**n * off[p > 0])).sum()
+    steps = {n for n in steps if chance[n] < math.log(CHANCE)}
     smallest = SMALLEST.get(dtype, SMALLEST["float64"])
     if not steps and least > smallest / eps:
         if zeros:

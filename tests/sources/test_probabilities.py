@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import MatrixError, SourceError
@@ -25,6 +26,14 @@ def test_a_whole_type_is_whole(dtype: str, tmp_path: Path) -> None:
     assert report.eps.dtype == dtype
     kld = sb.kld(list(np.array_split(P.astype(dtype), 3)), kind="probabilities").kld
     assert kld == pytest.approx(sb.kld(LOG_P).kld, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_few_likely_tokens_are_whole(dtype: str) -> None:
+    """A narrow type holds only decimals there: of float32 each number above 1e-5 is one of twelve places."""
+    few = softmax(Z[:, :6] / 4, 1)
+    found = sb.compare(np.log(few), sb.open(few.astype(dtype), kind="probabilities")).statistics["kl"]
+    assert found.value == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("decimals", [4, 6, 8])
