@@ -116,7 +116,11 @@ def _own_options(text: str, shown: Mapping[str, Option]) -> tuple[str, dict[str,
         return text, {}
     command = click.command(name)(options_of(shown)(lambda **given: given))
     path = getattr(click.get_current_context(), "command_path", name)  # whose help an error names
-    with command.make_context(path, shlex.split(dashes + rest)) as context:
+    try:
+        words = shlex.split(dashes + rest)
+    except ValueError as error:
+        raise click.UsageError(f"the options of {name} cannot be read: {error}") from error
+    with command.make_context(path, words) as context:
         return name, {
             key: value
             for key, value in context.params.items()

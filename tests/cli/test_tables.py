@@ -141,7 +141,8 @@ def test_each_source_may_have_options_of_its_own(tmp_path: Path, monkeypatch: py
     assert (done.exit_code, "scale does not apply to a file of a matrix (p.npy)" in done.output) == (1, True), (
         done.output
     )
-    done = CliRunner().invoke(main, [*compare, "logits.npy --kind logit", "p.npy"])
-    assert done.exit_code == 2, done.output
+    for wrong in ("--kind logit", "--kind 'logits"):
+        done = CliRunner().invoke(main, [*compare, f"logits.npy {wrong}", "p.npy"])
+        assert done.exit_code == 2, done.output
     done = CliRunner().invoke(main, ["rank", "h.npy --head W5.npy", "p.npy", "--json", "W5.npy"])
     assert "it is part of what is read, W5.npy" in done.output
