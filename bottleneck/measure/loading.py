@@ -36,8 +36,9 @@ def load(path: str | Path) -> Any:
     if not isinstance(values.get("results"), list):
         return _loaded(values, path)
     results: list[Any] = [_loaded(each, path) for each in values["results"]]
-    several = {RankReport: RankReports, Comparison: Comparisons}
-    return several.get(type(results[0]) if len({*map(type, results)}) == 1 else None, Results)(results)
+    several: dict[Any, Any] = {RankReport: RankReports, Comparison: Comparisons}
+    kinds = {*map(type, results)}
+    return (several.get(kinds.pop(), Results) if len(kinds) == 1 else Results)(results)
 
 
 def _loaded(values: Any, path: Path) -> Result:
