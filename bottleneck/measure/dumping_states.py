@@ -125,7 +125,8 @@ def write_states(source: Source, path: Path, about: Mapping[str, Any], progress:
         write_json(path / UNFINISHED, about)
     (_, tensors, vectors), text = _layer(source), source.text
     if not _is_whole(path / HEAD):
-        weights = {name: _narrowed(each) for name, each in tensors.items() if each is not None}
+        own = source.dtype == "float64"  # the type that the layer computes in is that of its weights
+        weights = {key: each.detach() if own else _narrowed(each) for key, each in tensors.items() if each is not None}
         write_bytes(path / HEAD, pack(weights, key=KEY))
     tokenizer = text and text.tokenizer and text.tokenizer.json
     if tokenizer and not (path / TOKENIZER).exists():

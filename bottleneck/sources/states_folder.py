@@ -49,13 +49,11 @@ class _About(TypedDict):
     source: NotRequired[dict[str, Any]]
     identity: NotRequired[dict[str, str]]
     bound: NotRequired[RankBound]
-    dtype: NotRequired[str]
-    version: NotRequired[str]
 
 
 def is_states_folder(folder: Path) -> bool:
-    """Return whether a folder is one, whole or half written."""
-    return (folder / ABOUT).is_file() or (folder / HIDDEN).is_dir()
+    """Return whether a folder is one, whole or half written; a model's may have a folder of the same name in it."""
+    return (folder / ABOUT).is_file() or ((folder / HIDDEN).is_dir() and not (folder / "config.json").exists())
 
 
 def open_folder(folder: str, *, head: str | None = None, bias: str | None = None) -> ModelOnText:
@@ -80,8 +78,7 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
     W, b = (_array(arrays, "weight", HEAD), arrays.get("bias")) if head is None else (read_array(head), bias)
     layer = softmax_of(W, b, **settings)
     layer = layer.to(torch.promote_types(layer.weight.dtype, torch.float32))
-    what = f"the states in {HIDDEN}, (n, {layer.hidden_size})"
-    blocks = [floats(each, what, 2) for part in parts if len(each := _array(part, STATES, HIDDEN))]
+    blocks = [floats(each, f"{HIDDEN}, (n, d)", 2) for part in parts if len(each := _array(part, STATES, HIDDEN))]
     if wrong := {each.shape[1] for each in blocks} - {layer.hidden_size}:
         raise SourceError(f"{HIDDEN} holds states of {wrong.pop():,} numbers, and W has {layer.hidden_size:,} columns")
     states = torch.cat(blocks or [torch.empty(0)])

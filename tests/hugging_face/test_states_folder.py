@@ -24,7 +24,12 @@ from softmax_bottleneck.measure.dumping import dump
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("llama", "bfloat16"), *((name, "float32") for name in ("gpt2", "gemma2", "phi", "gpt-neox"))]
+    ("name", "dtype"),
+    [
+        ("llama", "bfloat16"),
+        ("llama", "float64"),
+        *((name, "float32") for name in ("gpt2", "gemma2", "phi", "gpt-neox")),
+    ],
 )
 def test_the_folder_is_the_model(name: str, dtype: str, save: Any, open_model: Any, tmp_path: Path) -> None:
     """With an RMSNorm or a LayerNorm before it, a bias, a soft cap, and rows for more tokens than the tokenizer has."""
@@ -176,6 +181,7 @@ def test_states_from_before_the_final_norm(kind: str, eps: float, tmp_path: Path
 
 def test_rank_of_a_model_says_once_how_to_keep_its_states(save: Any, text: Path, tmp_path: Path) -> None:
     model = str(save("llama"))
+    (Path(model) / "hidden").mkdir()  # a folder of the user's
     done = CliRunner().invoke(main, ["rank", model, "--data", str(text), "--context-length", "16", "--contexts", "50"])
     told = f"'bottleneck dump {model} --states --out FOLDER' keeps the hidden states"
     assert (done.stderr.count(told), done.stdout.count(told)) == (1, 0), done.output
