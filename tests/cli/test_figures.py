@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,13 @@ def test_everything_ends_with_three_lines(world: Path, bottleneck: Bottleneck) -
 
 
 def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("R.md").write_text("<!-- table mos-table-6 -->\n<!-- end of table -->\n", encoding="utf-8")
+    old = "a\n<!-- table mos-table-6 -->\nold\n<!-- end of table -->\nb\n"
+    Path("R.md").write_text(old, encoding="utf-8")
     monkeypatch.setattr(output, "REGISTRY", {name: output.REGISTRY[name] for name in ("spectra", "mos-table-6")})
-    done = bottleneck("figures", "--results", "demo/reports", "--readme", "R.md", "--gallery", "page.md")
-    assert done.exit_code == 0, done.stderr
-    assert "9,981" in Path("R.md").read_text(encoding="utf-8")
+    for _ in range(2):  # the second time nothing changes
+        done = bottleneck("figures", "--results", "demo/reports", "--readme", "R.md", "--gallery", "page.md")
+        assert done.exit_code == 0, done.stderr
+        start, table, end = re.split(r"<!-- .* -->\n", Path("R.md").read_text(encoding="utf-8"))
+        assert (start, "9,981" in table, "old" in table, end) == ("a\n", True, False, "b\n")
     assert "![spectra](page/spectra.png)" in Path("page.md").read_text(encoding="utf-8")
     assert Path("page/spectra.png").exists()

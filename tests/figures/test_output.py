@@ -50,20 +50,6 @@ def test_a_models_name_is_no_markup_anywhere(folder: Path, tmp_path: Path) -> No
         assert not any(re.search(r"(?<!\\)[$%_]|\\input", row) for row in rows)
 
 
-def test_tables_of_a_markdown_file(results: SavedResults, tmp_path: Path) -> None:
-    file = tmp_path / "r.md"
-    file.write_text(
-        "a\n<!-- table demo -->\nold\n<!-- end of table -->\nb\n<!-- table mos-table-7 -->\n<!-- end of table -->\n"
-    )
-    output.update_tables(file, results)
-    text = file.read_text(encoding="utf-8")
-    assert text.startswith("a\n<!-- table demo -->\n\n| model ")
-    assert "old" not in text
-    assert text.count("| 5, published ") == 1
-    output.update_tables(file, results)
-    assert file.read_text(encoding="utf-8") == text
-
-
 def test_what_cannot_be_drawn_or_filled(results: SavedResults, tmp_path: Path) -> None:
     file = tmp_path / "r.md"
     for options, error in (

@@ -39,6 +39,8 @@ CASES = {
     "dump": Case("dump mos --data corpus --contexts 20 --out out.zarr", out="out.zarr/zarr.json"),
     "rank-run": Case(f"rank softmax {TEXT} --json -"),
     "rank-mos": Case(f"rank mos {TEXT} --json -"),
+    "rank-details": Case(f"rank softmax {TEXT} --details", keys_only=True),
+    "rank-hilbert": Case("rank hilbert.npy --kind matrix --eps 1e-5 --details", keys_only=True),
     "rank-store": Case("rank mos.zarr --json -"),
     "rank-npy": Case("rank logits.npy --kind logits --json -"),
     "rank-npz": Case("rank arrays.npz:b --kind matrix --json -"),

@@ -139,7 +139,7 @@ def types(value: Any) -> Any:
     if isinstance(value, list):
         return [each for place, each in enumerate(map(types, value)) if each not in [*map(types, value[:place])]]
     if isinstance(value, str) and re.search(r"\s", value):  # a line of text
-        return re.sub(r" +|-+", " ", re.sub(r"\d[\d.,]*", "#", value))
+        return re.sub(r" +|-+", " ", re.sub(r"\d[\d.,]*(e[-+]\d+)?", "#", value))
     return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
 
 

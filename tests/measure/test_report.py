@@ -76,20 +76,6 @@ def test_the_numbers_in_it() -> None:
     assert (found["seconds"], found["peak_memory_bytes"], found["version"]) == (1.25, 3 << 29, __version__)
 
 
-def test_text() -> None:
-    lines = dict(line.strip().split("  ", 1) for line in report(MATRICES["low rank"]).details().splitlines())
-    assert lines["matrix"] == "runs/a (mos) on ptb test: 8 contexts × 5 tokens"
-    assert lines["bound"] == "12 raw, 11 row-centred (algebra)"
-    assert lines["rank"] == "5, determinate"
-    assert lines["evidence, rank"].startswith("tolerance 2.37e-05, σ_1 106.4")
-    assert lines["eps"] == "1.19e-07 (float32)"
-    assert lines["cost"] == "1.2 s, 1.50 GiB at most"
-    nothing = {"raw": None, "centered": None, "why": "unknown"}
-    text = report(MATRICES["rank zero"], eps=1e-5, assumed=True, bound=nothing, embedding_size=None).details()
-    for part in ("none (unknown)", "d  –", "0, determinate", "1e-05 (given, assumed)"):
-        assert part in text
-
-
 NOISE, SMOOTH = np.random.default_rng(0).standard_normal((60, 40)), np.diag(np.geomspace(1, 1e-16, 40))
 
 

@@ -28,7 +28,6 @@ MATRIX = {"bound": FREE, "kind": "matrix"}
 CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
     (estimate(282), {}, f"{AT} rank 282 = d + 2", ANOTHER),
     (estimate(282), {"embedding_size": None}, f"{AT} rank 282", ANOTHER),
-    (estimate(282), {"embedding_size": 700}, f"{AT} rank 282", ANOTHER),
     (estimate(250), {}, "below its bound: rank 250 of at most 282 = d + 2; directions of the hidden", "plot()"),
     (estimate(290), {}, "above its bound: rank 290, where algebra allows 282 = d + 2", "a larger eps"),
     (estimate(270, 260, 282), {}, f"open: the rank is between 260 and 282, and {MOST}; it depends on the", "eps says"),
@@ -40,7 +39,6 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
     (estimate(50), {"shape": (1_000, 50)}, "not a bottleneck: full rank, 50 of 50", ""),
     (OPEN, {"bound": FREE},
      "beyond a softmax with d = 280, which has at most rank 282: rank between 9,713 and 9,999, depending on the", ""),
-    (estimate(10_000), {"bound": FREE}, "not a bottleneck: full rank, 10,000 of 10,000", ""),
     (estimate(9_999), {"bound": FREE}, "full rank but for one direction: 9,999 of 10,000", ""),
     (estimate(30), {"bound": FREE, "shape": (30, 10_000)},
      "too few contexts: full rank, 30 of 30, for so few", "measure more than 10,000 contexts"),
@@ -50,7 +48,6 @@ CASES: list[tuple[RankEstimate, dict[str, Any], str, str]] = [
     (estimate(30), {"bound": FREE, "distinct": (82_430, 30)},
      "rank 30 of 10,000, as many as there are different columns", ""),
     (estimate(16), MATRIX | {"shape": (128, 16)}, "rank 16 of 16: full rank", ""),
-    (estimate(282), MATRIX | {"embedding_size": None}, "rank 282 of 10,000, below full rank", ""),
     (estimate(30), MATRIX | {"shape": (900, 700), "distinct": (30, 700)},
      "rank 30 of 700, as many as there are different rows", ""),
     (estimate(282), {"bound": FREE},
