@@ -101,6 +101,15 @@ def test_results_before_an_error_are_shown_and_written(world: Path, bottleneck: 
         assert names == [result["source"]["label"] for result in written] == ["softmax", "mos"]
 
 
+def test_goals_of_a_benchmark_are_a_table(bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch) -> None:
+    goals = [{"what": part, "measured": 1.2345, "bound": ">= 1.2", "met": part == "a"} for part in ("a", "b" * 40)]
+    measured = {"cases": {"mos": {"seconds": 1.0, "memory_bytes": 5 << 20}}, "goals": goals}
+    monkeypatch.setattr("softmax_bottleneck.bench.bench_heads", lambda **_: measured)
+    lines = bottleneck("bench", "heads").stdout.splitlines()
+    assert [line.split()[-3:] for line in lines[-2:]] == [[">=", "1.2", "yes"], [">=", "1.2", "NO"]]
+    assert max(map(len, lines)) <= 80
+
+
 def test_a_comparison_fails_when_no_model_keeps_the_limits(world: Path, bottleneck: Bottleneck) -> None:
     """The table begins with a verdict, and its order is that of KL."""
     logits = np.random.default_rng(0).standard_normal((60, 20))

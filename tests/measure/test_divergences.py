@@ -306,6 +306,9 @@ def test_a_model_with_a_part_of_the_tokens_is_cut_and_does_not_pass() -> None:
     assert found.footnotes[-1].startswith(sentence)
     assert "part: cut to the first 9 tokens" in repr(found)
     assert found["part"].limits[0].end is None
+    W, hidden = torch.randn(12, 3), torch.randn(20, 3)
+    layers = compare(heads.Softmax.of(W), heads.Softmax.of(W[:9]), hidden=hidden)
+    assert (layers.difference.rank.value, layers.difference.method) == (0, "factored")
     assert "0 ± 0" in repr(found)
 
 
