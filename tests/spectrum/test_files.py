@@ -23,7 +23,7 @@ SOURCE = {"path": "runs/ä", "head": None}
 
 
 @pytest.mark.parametrize("sketch", [False, True])
-def test_round_trip(sketch: bool, tmp_path: Path) -> None:
+def test_round_trip(sketch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = np.random.default_rng(1).standard_normal((60, 40))
     spectrum = decompose([matrix], RangeFinder(40, width=8) if sketch else Gram(40))
     save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
@@ -32,6 +32,9 @@ def test_round_trip(sketch: bool, tmp_path: Path) -> None:
         np.testing.assert_array_equal(getattr(loaded, name), getattr(spectrum, name))
     assert source == SOURCE
     assert (loaded.residual > 0) == sketch
+    monkeypatch.setattr("softmax_bottleneck.spectrum.files.LARGEST", 9)
+    with pytest.raises(MatrixError, match="it is damaged or of another kind; save"):
+        load_spectrum(tmp_path / "s.npz")
     with pytest.raises(OutputError, match=r"cannot write .*nowhere/s\.npz"):
         save_spectrum(tmp_path / "nowhere" / "s.npz", spectrum, SOURCE)
 

@@ -64,6 +64,8 @@ def test_a_fit_is_never_better_than_what_is_attainable() -> None:
         assert summary["fitted_kl"] == pytest.approx(float(fitted.mean()))
         assert summary["largest_gap"] <= 1e-8
         assert summary["kl"] == pytest.approx(float(best.kl.mean()), abs=1e-8)
+    assert summary["contexts"] == 80
+    assert reachable(build("lms", vocab=40, dim=3, seed=0), found.contexts, blocks) is None  # only a softmax has it
 
 
 def test_the_same_seed_gives_the_same_fit_from_targets_kept_or_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
