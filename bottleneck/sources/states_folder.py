@@ -61,9 +61,9 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
 
     Args:
         folder: path of the folder.
-        head: another W, (M, d), as FILE or FILE:NAME, in place of that of the folder and its bias; what else its output
-            layer has stays.
-        bias: the bias beside that W, (M,).
+        head: another W, (M, d), as FILE or FILE:NAME, in place of that of the folder; what else its output layer has
+            stays.
+        bias: another bias, (M,), likewise.
 
     Raises:
         SourceError: for a folder that is not finished, or whose files are damaged or do not fit each other.
@@ -75,8 +75,9 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
             raise SourceError(f"{path / ABOUT} holds {key!r}, which is not read{near}")
     parts, arrays = [_tensors(file) for file in sorted((path / HIDDEN).glob("*.safetensors"))], _tensors(path / HEAD)
     settings = {name: about[name] for name in ("scale", "soft_cap") if name in about}
-    W, b = (_array(arrays, "weight", HEAD), arrays.get("bias")) if head is None else (read_array(head), bias)
-    layer = softmax_of(W, b, **settings)
+    own = (head, bias) == (None, None)
+    W = _array(arrays, "weight", HEAD) if head is None else read_array(head)
+    layer = softmax_of(W, arrays.get("bias") if bias is None else bias, **settings)
     layer = layer.to(torch.promote_types(layer.weight.dtype, torch.float32))
     blocks = [floats(each, f"{HIDDEN}, (n, d)", 2) for part in parts if len(each := _array(part, STATES, HIDDEN))]
     if wrong := {each.shape[1] for each in blocks} - {layer.hidden_size}:
@@ -94,12 +95,12 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
         targets=targets,
         starts=sorted({0, *(start for start in about.get("starts", []) if start < len(states))}),
         path=folder,
-        normed=None if "identity" in about and head is None else bool(kind),
+        normed=None if "identity" in about and own else bool(kind),
         tokenizer=read_tokenizer(path) if (path / TOKENIZER).exists() else None,
     )
     source = about.get("source", {"corpus": about.get("text"), "split": None})
     given.description = {**given.description, **source, "path": folder, "kind": "states"}
-    if "bound" in about and head is None:
+    if "bound" in about and own:
         assert isinstance(given.model, GivenStates)
         given.model.recorded_bound = RankBound(**about["bound"])
     return given

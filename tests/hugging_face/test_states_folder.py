@@ -204,3 +204,14 @@ def test_a_folder_beside_its_states_under_another_layer(
     results = json.loads(done.stdout)["results"]
     assert results[0]["statistics"]["kl"]["value"] == pytest.approx(0, abs=1e-6)
     assert results[1]["statistics"]["kl"]["value"] > 0.01
+
+
+def test_the_bias_stays_under_another_layer(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Unless another one is given: trained layers keep that of the model."""
+    folder = dump(runs["softmax"], tmp_path / "s", states=True, contexts=50)
+    bias = load_file(folder / "head.safetensors")["bias"]
+    np.save(tmp_path / "other.npy", bias + np.eye(1, len(bias), dtype=bias.dtype)[0])
+    head = f"{folder}/head.safetensors:weight"
+    for other, least in ((None, 0.0), (f"{tmp_path}/other.npy", 1e-3)):
+        kl = sb.compare(folder, sb.open(folder, head=head, bias=other)).statistics["kl"].value
+        assert least <= kl <= least * 1e3
