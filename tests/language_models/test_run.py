@@ -75,15 +75,8 @@ def test_a_corpus_that_changed_since(train: Callable[..., Path], corpus_folder: 
     assert open_source(run, data=str(text)).shape == (2, 40)
 
 
-def test_description(runs: dict[str, Path], corpus_folder: Path) -> None:
+def test_size_bound_and_precision(runs: dict[str, Path], corpus_folder: Path) -> None:
     source = open_source(runs["mos"], split="valid")
-    assert source.description == {
-        "path": str(runs["mos"]),
-        "kind": "run",
-        "head": "mos",
-        "corpus": str(corpus_folder),
-        "split": "valid",
-    }
     assert (source.embedding_size, source.bound.raw, source.bound.centered) == (5, None, None)
     assert (source.precision.dtype, source.precision.assumed) == ("float32", False)
     assert open_source(runs["mos"], dtype="float64").precision.dtype == "float64"
@@ -121,18 +114,6 @@ def test_factors_and_bound(train: Callable[..., Path], tmp_path: Path, head: str
         assert report.rank_centered.determinate or (dtype, method) == ("float64", "dense")
         assert report.bound == {"raw": source.bound.raw, "centered": source.bound.centered, "why": source.bound.why}
         assert report.embedding_size == 5
-
-
-@pytest.mark.parametrize("head", ["mos", "lms-plif", "sigsoftmax"])
-def test_other_heads_have_no_bound_and_no_factors(runs: dict[str, Path], head: str) -> None:
-    source = open_source(runs[head], dtype="float64")
-    assert source.factors() is None
-    report = rank(source)
-    assert report.spectrum.method == "dense"
-    assert report.bound["raw"] is None
-    assert report.rank.value > 7
-    with pytest.raises(ConfigurationError, match=f"a log-linear head .*, not a run with a {head} head; use method"):
-        rank(source, method="factored")
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softmax_bottleneck import corpora, rank
+from softmax_bottleneck import corpora
 from softmax_bottleneck.errors import CorpusError
 from softmax_bottleneck.language_models.ngram import KneserNey, histories
 from softmax_bottleneck.sources import open_source
@@ -36,15 +36,6 @@ def test_its_rows(corpus: Path) -> None:
     assert [block.start for block in some] == [200]
     np.testing.assert_array_equal(some[0].log_probs, expected[200:300])
     assert source.text.before(2, 2) == " ".join(text.vocabulary.decode(ids[1:3]))
-
-
-def test_its_rank_is_full(corpus: Path) -> None:
-    report = rank(f"kn2:{corpus}")
-    assert report.rank.value == 21
-    assert report.bound["raw"] is None
-    assert report.to_dict()["source"] == {
-        "path": f"kn2:{corpus}", "kind": "ngram", "head": "kn2", "corpus": str(corpus), "split": "test",
-    }  # fmt: skip
 
 
 def test_another_text(corpus: Path, tmp_path: Path) -> None:
