@@ -99,11 +99,6 @@ def test_what_is_refused(name: str, tiny: PinnedCorpus, write: Write, cache: Pat
     assert not [*cache.rglob("*.txt")]
 
 
-def test_what_is_not_there(tiny: PinnedCorpus, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"cannot read .*nothing: No such file"):
-        get_tiny(tmp_path / "nothing")
-
-
 EDITS = st.lists(st.tuples(st.integers(0, 1 << 12), st.binary(min_size=1, max_size=6)), min_size=1, max_size=4)
 ARCHIVES = [zipped(named()), tarred(named()), gzip.compress(tarred(named()))]
 

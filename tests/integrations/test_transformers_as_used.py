@@ -92,8 +92,6 @@ def test_models_that_are_refused(make: Any, sentence: str) -> None:
     [
         ("mos", {"vocab_size": 61}, "vocab_size=61 does not fit the model, .* has 60"),
         ("doc", {}, "takes the hidden states of all layers"),
-        ("other", {}, "unknown head 'other'"),
-        ("mos", {"knots": 3}, "MoS has no setting 'knots'"),
     ],
 )
 def test_heads_that_are_refused(head: str, settings: dict[str, Any], sentence: str) -> None:
