@@ -8,6 +8,7 @@ import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def _zipped(data: bytes, name: str) -> bytes:
     return buffer.getvalue()
 
 
-def test_text8_is_its_characters_in_three_pieces(small: Path, cache: Path) -> None:
+def test_text8_is_its_characters_in_three_pieces(small: Path, cache: Path, serve: Serve, monkeypatch: Any) -> None:
     assert get("text8", sources=[small]) == cache / "text8" == path("text8")
     corpus = load("text8")
     assert len(corpus.vocabulary) == 27
@@ -53,13 +54,11 @@ def test_text8_is_its_characters_in_three_pieces(small: Path, cache: Path) -> No
     assert load("text8", vocabulary=Vocabulary(corpus.vocabulary.tokens)).split("valid").tolist()
     with pytest.raises(CorpusError, match="text8 has another vocabulary"):
         load("text8", vocabulary=Vocabulary(("a", "b")))
-
-
-def test_text8_from_the_network(small: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = serve("/text8.zip", _zipped(TEXT, "text8"))
-    monkeypatch.setitem(PREPARED, "text8", replace(PREPARED["text8"], url=url))
+    assert remove("text8") > 0
+    from_network = replace(PREPARED["text8"], url=serve("/text8.zip", _zipped(TEXT, "text8")))
+    monkeypatch.setitem(PREPARED, "text8", from_network)
     get("text8")
-    assert load("text8").split("test").size == 10
+    assert load("text8").sha256 == corpus.sha256
 
 
 def test_what_is_not_text8(small: Path, tmp_path: Path) -> None:

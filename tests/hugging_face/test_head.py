@@ -19,11 +19,8 @@ from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceErr
 from softmax_bottleneck.hugging_face import checks
 from softmax_bottleneck.sources import open_source
 
+from ..sources.conftest import rows_of
 from .conftest import GROUPED, Architecture, Open, Save, change_weights
-
-
-def log_probs_of(source: Any) -> np.ndarray[Any, Any]:
-    return np.concatenate([block.log_probs for block in source.blocks()]).astype(np.float64)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -37,7 +34,7 @@ def test_the_layer_is_computed_in_full_precision_under_a_half_precision_body(
     assert torch.equal(hidden, hidden.to(body).float())  # in the head's type, with the body's numbers
     weight = load_file(folder / "model.safetensors")["lm_head.weight"].to(body)
     exact = torch.log_softmax(hidden.double() @ weight.double().T, -1).numpy()
-    np.testing.assert_allclose(log_probs_of(source)[:50], exact, atol=2e-5)
+    np.testing.assert_allclose(rows_of(source)[:50], exact, atol=2e-5)
     assert source.model.checked.difference > 1e-4  # the model's own logits are rounded
 
 
@@ -65,11 +62,11 @@ def test_padded_vocabularies_are_reported_both_ways(save: Save, open_model: Open
     assert rank(alone).to_dict()["rank"] == rank(tokenizer).to_dict()["rank"]
     assert both.first(20).without_padding().shape == (20, 60)
     assert rank(both).to_dict()["head_analysis"]["vocabularies"] == {"model": 72, "tokenizer": 60}
-    part = log_probs_of(tokenizer)
-    renormalized = log_probs_of(model)[:, :60]
+    part = rows_of(tokenizer)
+    renormalized = rows_of(model)[:, :60]
     renormalized = renormalized - np.log(np.exp(renormalized).sum(1, keepdims=True))
     np.testing.assert_allclose(part, renormalized, atol=2e-5)
-    for log_probs, source in ((log_probs_of(model), both), (part, alone)):
+    for log_probs, source in ((rows_of(model), both), (part, alone)):
         between = log_probs[:, None] - log_probs
         assert kld(source).kld == pytest.approx((np.exp(log_probs)[:, None] * between).sum(2).mean(), rel=1e-5)
     reports = rank({"gpt": both, "other": tokenizer})
@@ -158,7 +155,7 @@ def test_tokens_that_the_bias_masks(save: Save, open_model: Open, masked: list[i
     folder = change_weights(save("phi"), lambda t: t["lm_head.bias"].__setitem__(masked, mask))
     with pytest.raises(MatrixError, match=rf"bias of .* -inf for token {masked[0]}: .* inf='drop-columns' leaves"):
         rank(open_model(folder))
-    log_probs = log_probs_of(open_model(folder, precise=True))
+    log_probs = rows_of(open_model(folder, precise=True))
     assert np.isneginf(log_probs[:, masked]).all()
     report = rank(open_model(folder, precise=True), inf="drop-columns")
     assert report.spectrum.method == "factored"

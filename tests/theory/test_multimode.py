@@ -83,19 +83,6 @@ def test_separations_carry_their_proof(seed: int, d: int, vocab: int, biased: bo
         assert (tried[:, above].min(1) <= tried[:, below].max(1)).all()
 
 
-@pytest.mark.parametrize("d", [1, 2, 4])
-def test_radon_some_choice_of_modes_is_always_impossible(d: int) -> None:
-    """Among d + 2 tokens one split cannot be separated; among d + 1 in general position every split can."""
-    W = np.random.default_rng(d).standard_normal((d + 2, d))
-
-    def impossible(tokens: range) -> int:
-        splits = (c for size in range(1, len(tokens)) for c in combinations(tokens, size))
-        return sum(not separation(W, c, [t for t in tokens if t not in c]).possible for c in splits)
-
-    assert impossible(range(d + 1)) == 0
-    assert impossible(range(d + 2)) == 2  # the split and its reverse
-
-
 def test_too_many_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multimode, "CANDIDATES", 100)
     with pytest.raises(MatrixError, match="lower the tolerance"):
