@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -105,6 +106,11 @@ def _torch(value: Any) -> Callable[[Path], object]:
     return lambda path: torch.save(value, path)
 
 
+def _saved(array: NDArray[Any]) -> bytes:
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
+
+
 def _text(text: str) -> Callable[[Path], object]:
     return lambda path: path.write_text(text, encoding="utf-8")
 
@@ -130,6 +136,12 @@ REFUSED: list[tuple[str, Callable[[Path], object], str]] = [
     ("m.pt:a.b", _torch({"a": {"b": torch.eye(3)}, "a.b": torch.eye(4)}), "two of its tensors have one name"),
     *((f"m{suffix}", _text(POINTER), "Git LFS .* run 'git lfs pull' in its folder$") for suffix in READERS),
     ("m.npy", _text("a text of words"), "it is of another kind, or holds Python"),
+    (
+        "m.npy",
+        lambda path: path.write_bytes(_saved(LOG_PROBS) + bytes(8)),
+        "it is longer than its header says, which has",
+    ),
+    ("m.npy", lambda path: path.write_bytes(_saved(LOG_PROBS)[:-8]), "cannot be read as a .npy file"),
     ("m.pt", _torch(torch.eye(4).to_sparse()), "is a sparse, quantized"),
     ("m.pt", _torch(torch.empty(4, 4, device="meta")), "quantized or empty"),
     ("m.h5", lambda path: _hdf5(path, a=np.bytes_("text")), "must have two dimensions"),
