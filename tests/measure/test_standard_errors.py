@@ -64,7 +64,7 @@ def test_texts_of_their_own_level() -> None:
 
 def test_pieces_of_a_real_text() -> None:
     """Divergences of two n-gram models on Python's documentation: forty pieces of 32 tokens, drawn from all."""
-    kl = compare("kn3:python-docs", "kn2:python-docs", contexts=2000, examples=0).by_context["kl"]
+    kl = compare("kn3:python-docs", "kn2:python-docs", contexts=960, examples=0).by_context["kl"]
     pieces = kl[: len(kl) // 32 * 32].reshape(-1, 32)
     rng, texts = np.random.default_rng(0), np.arange(0, 40 * 32, 32)
     chosen = [pieces[rng.choice(len(pieces), 40)].ravel() for _ in range(400)]
