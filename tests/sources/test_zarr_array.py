@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-from softmax_bottleneck import dump, rank
+from softmax_bottleneck import dump, rank, singular_values
 from softmax_bottleneck.errors import MatrixError, SourceError, StoreError
 from softmax_bottleneck.sources import open_source
 
@@ -93,6 +93,8 @@ def test_a_missing_chunk_is_refused(layout: str, dtype: str, tmp_path: Path) -> 
         assert "\n" not in str(raised.value)
     array[:] = matrix
     assert rank(array, kind="matrix").rank.value == np.linalg.matrix_rank(matrix.astype(np.float64))
+    exact = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
+    assert singular_values(array).values == pytest.approx(exact, rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("layout", ["format 2 without a fill value", "format 3", "shards"])
