@@ -17,7 +17,7 @@ from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
 from ..spectrum import RankEstimate
 from .divergences import DRAFTS, Estimate
 from .report import Description
-from .standard_errors import block_starts, standard_error
+from .standard_errors import block_starts, half_width, standard_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,6 +230,8 @@ class Comparison(Result, kind="comparison"):
                 sign = SIGNS[name]
                 is_known = name in self.statistics and cut <= CUT
                 end = self.statistics[name].end(sign, self.blocks) if is_known else sign * math.inf
+                if name == "same_top" and self.statistics[name].value == 1:  # all agree: Wilson's interval (1927)
+                    end /= 1 + half_width(self.blocks) ** 2 / self.blocks
                 limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
         return replace(self, limits=tuple(limits))
 

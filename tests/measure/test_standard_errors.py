@@ -130,6 +130,14 @@ def test_a_limit_is_kept_by_the_end_of_the_interval() -> None:
     assert found.to_dict()["results"][1]["limits"][0]["passed"] is False
 
 
+@pytest.mark.parametrize(("contexts", "passed"), [(1, False), (20, False), (180, False), (200, True)])
+def test_a_few_contexts_that_all_agree_do_not_prove_much(contexts: int, passed: bool) -> None:
+    P = np.log(np.tile([0.6, 0.4], (contexts, 1)))
+    (limit,) = compare(P, P, min_agreement=0.98).limits
+    assert limit.passed is passed
+    assert limit.end is None or limit.end == pytest.approx(1 / (1 + student.ppf(0.975, contexts - 1) ** 2 / contexts))
+
+
 def test_a_temperature_divides_the_logits_of_both_and_the_floor_is_the_next_narrower_type() -> None:
     both = models({"near": 0.1})
     base, near = both.values()
