@@ -230,8 +230,8 @@ class Comparison(Result, kind="comparison"):
                 sign = SIGNS[name]
                 is_known = name in self.statistics and cut <= CUT
                 end = self.statistics[name].end(sign, self.blocks) if is_known else sign * math.inf
-                if name == "same_top" and self.statistics[name].value == 1:  # all agree: Wilson's interval (1927)
-                    end /= 1 + half_width(self.blocks) ** 2 / self.blocks
+                if name == "same_top" and math.isfinite(end):
+                    end = _wilson(self.statistics[name].value or 0.0, end, self.blocks)
                 limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
         return replace(self, limits=tuple(limits))
 
@@ -351,6 +351,17 @@ def _judgement(limit: Limit) -> str:
     end = "unknown" if limit.end is None else f"{limit.end:.4g}"
     kept = "passed" if limit.passed else "failed"
     return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval ends at {end}"
+
+
+def _wilson(share: float, end: float, blocks: int) -> float:
+    """Return the lower end of Wilson's interval (1927) of a share, from that of the normal one.
+
+    With p the share and w the distance to that end, z² = w²/(p(1 − p)) over as many independent contexts as give w;
+    where all agree each block is one.
+    """
+    w = share - end
+    z2 = w**2 / (share * (1 - share)) if 0 < share < 1 else half_width(blocks) ** 2 / blocks
+    return (share + z2 / 2 - math.sqrt(w**2 + z2**2 / 4)) / (1 + z2)
 
 
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:

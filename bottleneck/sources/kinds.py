@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from inspect import signature
@@ -229,7 +230,7 @@ def is_several(source: Any) -> bool:
 
     A list of arrays is one matrix in blocks of rows.
     """
-    if type(source) is dict:
+    if type(source) in (dict, OrderedDict, defaultdict):
         return bool(source) and "logits" not in source
     is_list = isinstance(source, list | tuple)
     return is_list and any(isinstance(each, str | Path | Run | Source) or callable(each) for each in source)

@@ -138,6 +138,18 @@ def test_a_few_contexts_that_all_agree_do_not_prove_much(contexts: int, passed: 
     assert limit.end is None or limit.end == pytest.approx(1 / (1 + student.ppf(0.975, contexts - 1) ** 2 / contexts))
 
 
+def test_the_interval_of_an_agreement_is_wilsons() -> None:
+    """Its end L solves (p − L)² = z² L(1 − L)/n: the share differs from L by z standard errors at L."""
+    P = np.log(np.tile([0.6, 0.4], (50, 1)))
+    Q = np.where((np.arange(50) % 17 == 3)[:, None], P[:, ::-1], P)
+    (limit,) = (found := compare(P, Q, min_agreement=0.8)).limits
+    share, error = found.statistics["same_top"].value, found.statistics["same_top"].standard_error
+    z = student.ppf(0.975, found.blocks - 1)
+    n = share * (1 - share) / error**2
+    assert (share - limit.end) ** 2 == pytest.approx(z**2 * limit.end * (1 - limit.end) / n)
+    assert (share, limit.end, limit.passed) == (0.94, pytest.approx(0.8316, abs=2e-3), True)
+
+
 def test_a_temperature_divides_the_logits_of_both_and_the_floor_is_the_next_narrower_type() -> None:
     both = models({"near": 0.1})
     base, near = both.values()
