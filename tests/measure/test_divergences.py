@@ -62,13 +62,12 @@ def truth(P: Matrix, Q: Matrix, targets: Any) -> dict[str, float]:
     }  # fmt: skip
 
 
+NEAR = normalized(3 * np.random.default_rng(0).standard_normal((200, 40)))
 PAIRS: dict[str, tuple[Matrix, Matrix]] = {
     **{f"{p} {q}": (np.log([[p, 1 - p]] * 3), np.log([[q, 1 - q]] * 3)) for p, q in ((0.9, 0.1), (1e-6, 0.3))},
-    "near": (P := normalized(3 * np.random.default_rng(0).standard_normal((200, 40))),
-             normalized(P + 0.3 * np.random.default_rng(1).standard_normal(P.shape))),
-    "far": (normalized(8 * np.random.default_rng(2).standard_normal((30, 20))),
-            normalized(8 * np.random.default_rng(3).standard_normal((30, 20)))),
-}  # fmt: skip
+    "near": (NEAR, normalized(NEAR + 0.3 * np.random.default_rng(1).standard_normal(NEAR.shape))),
+    "far": tuple(normalized(8 * np.random.default_rng(seed).standard_normal((30, 20))) for seed in (2, 3)),
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -78,11 +77,10 @@ def test_every_statistic_is_that_of_its_definition(name: str, monkeypatch: pytes
     targets = np.random.default_rng(4).integers(P.shape[1], size=len(P))
     found, expected = on_targets(P, Q, targets), truth(P, Q, targets)
     assert {key: values(found)[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-14)
-    nll = -Q[range(len(Q)), targets]
-    kl, starts = rel_entr(np.exp(P), np.exp(Q)).sum(1), block_starts([rel_entr(np.exp(P), np.exp(Q)).sum(1), nll])
-    change = np.exp(-nll) - np.exp(P[range(len(P)), targets])
-    for key, array in (("kl", kl), ("delta_p", change), ("log_ratio", nll + P[range(len(P)), targets])):
-        error = standard_error(array, starts)
+    kl = rel_entr(np.exp(P), np.exp(Q)).sum(1)
+    log_p, log_q = (each[range(len(P)), targets] for each in (P, Q))
+    for key, array in (("kl", kl), ("delta_p", np.exp(log_q) - np.exp(log_p)), ("log_ratio", log_p - log_q)):
+        error = standard_error(array, block_starts([kl, -log_q]))
         assert found.statistics[key].standard_error == pytest.approx(error, rel=1e-6, abs=1e-14)
     np.testing.assert_allclose(found.by_context["kl"], kl, rtol=1e-9)
     np.testing.assert_allclose(found.by_context["entropy"], -(np.exp(P) * P).sum(1))
@@ -102,9 +100,8 @@ def test_like_llama_cpp() -> None:
 
 
 def test_two_tokens_that_are_equally_likely_leave_the_likeliest_open() -> None:
-    assert (
-        on_targets(np.log([[0.5, 0.5]] * 3), np.log([[0.2, 0.8]] * 3), [0, 0, 1]).statistics["same_top"].roundoff == 1
-    )
+    found = on_targets(np.log([[0.5, 0.5]] * 3), np.log([[0.2, 0.8]] * 3), [0, 0, 1])
+    assert found.statistics["same_top"].roundoff == 1
 
 
 @pytest.mark.parametrize("distance", [1.0, 1e-3, 1e-7, 1e-12])
