@@ -104,6 +104,6 @@ def test_damaged_and_contradicting_files_are_refused(file: str, content: Any, er
 
 
 def test_json_without_a_kind_is_left_out_and_told(folder: Path) -> None:
-    for name, content in (("list.json", [1]), ("other.json", {"a": 1}), ("text.json", "x")):
-        write(folder / name, content)
+    for name, content in (("list.json", [1]), ("other.json", {"a": 1}), ("text.json", "x"), ("config.json", {})):
+        write(folder / name, content)  # the last is a run's
     assert [path.name for path in read(folder).unknown] == ["list.json", "other.json", "text.json"]
