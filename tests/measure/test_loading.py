@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> 
 
 
 def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
-    reports = sb.rank({head: runs[head] for head in ("softmax", "mos")}, contexts=30)
+    reports = sb.rank(OrderedDict((head, runs[head]) for head in ("softmax", "mos")), contexts=30)
     reports.save(tmp_path / "many.json")
     again = sb.load(tmp_path / "many.json")
     assert (type(again), [each.name for each in again]) == (sb.RankReports, ["softmax", "mos"])
