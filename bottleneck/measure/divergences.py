@@ -219,9 +219,14 @@ def _losses(
     }
 
 
-def agreement(P: Distributions, Q: Distributions) -> dict[str, tuple[Values, Values]]:
-    """Return whether the likeliest tokens of n contexts agree, with 1 as error where rounding may decide, (n,) each."""
-    (tokens, open_first, open_top), (q_tokens, q_open_first, q_open_top) = map(_likeliest, (P, Q))
+def agreement(
+    P: Distributions, Q: Distributions, seen: NDArray[np.bool_] | None = None
+) -> dict[str, tuple[Values, Values]]:
+    """Return whether the likeliest tokens of n contexts agree, with 1 as error where rounding may decide, (n,) each.
+
+    A token of P that is not ``seen``, (n, M), has at most the given probability.
+    """
+    (tokens, open_first, open_top), (q_tokens, q_open_first, q_open_top) = _likeliest(P, seen), _likeliest(Q)
     count = min(TOP, P.p.shape[1])
     overlap = (tokens[:, :count, None] == q_tokens[:, None, :count]).any(2).mean(1)
     same = tokens[:, 0] == q_tokens[:, 0]
@@ -231,14 +236,21 @@ def agreement(P: Distributions, Q: Distributions) -> dict[str, tuple[Values, Val
     }
 
 
-def _likeliest(rows: Distributions) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+def _likeliest(
+    rows: Distributions, seen: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the `TOP` likeliest tokens and one more, (n, 6), and whether roundoff may change the first, or the set."""
     count = min(TOP + 1, rows.p.shape[1])
     tokens = np.array([_largest(row, count) for row in rows.log_p])
     log_p, error = (np.take_along_axis(each, tokens, 1) for each in (rows.log_p, rows.error))
     is_open = ~(log_p[:, :-1] - log_p[:, 1:] > error[:, :-1] + error[:, 1:])
-    never = np.zeros(len(tokens), bool)
-    return tokens, is_open[:, 0] if count > 1 else never, is_open[:, TOP - 1] if count > TOP else never
+    hidden = np.zeros(tokens.shape, bool) if seen is None else ~np.take_along_axis(seen, tokens, 1)
+    never = hidden[:, :0].any(1)
+    return (
+        tokens,
+        is_open[:, 0] | hidden[:, 0] if count > 1 else never,
+        is_open[:, TOP - 1] | hidden[:, :TOP].any(1) if count > TOP else never,
+    )
 
 
 def _largest(row: Values, count: int) -> NDArray[np.int64]:

@@ -160,7 +160,7 @@ def interval_divergences(
         kl = p * (part.log_probs - Q.log_p)
         found["kl_llama_cpp"] = _sum(kl, over), of_model["kl"]
     errors = np.broadcast_to(part.error, p.shape)
-    for name, (share, is_open) in agreement(Distributions(part.log_probs, seen_p, errors), Q).items():
+    for name, (share, is_open) in agreement(Distributions(part.log_probs, seen_p, errors), Q, part.seen).items():
         found[name] = _between(share, share, is_open, least=0.0, largest=1.0)
     if targets is not None:
         at = np.arange(len(targets)), targets

@@ -83,6 +83,18 @@ def test_an_interval_ends_at_its_extremes(name: str, seed: int) -> None:
     assert least < divergence(name, p, q) <= middle + half
 
 
+def test_an_unseen_token_that_may_be_among_the_likeliest_leaves_them_open() -> None:
+    log_p = np.log(np.array([[0.3, 0.25, 0.2, 0.1, 0.06, 0.05, 0.04]]))
+    at_most = log_p.copy()
+    at_most[0, 6] = np.log(0.15)  # the last token is unseen, and counts as the fourth
+    q = np.exp(log_p)
+    part = Part(0, at_most, np.arange(7)[None] < 6, np.full((1, 1), 1e-9))
+    found = interval_divergences(part, Distributions(log_p, q, np.zeros((1, 7))), None, is_llama_cpp=False)
+    assert found["same_top"].tolist() == [[1.0], [0.0]]
+    (middle,), (half,) = found["top_5"]
+    assert middle + half == 1.0  # the five are the same
+
+
 @pytest.fixture
 def models() -> tuple[Matrix, Matrix, NDArray[np.int64]]:
     """Logits of two models on the second halves of chunks, of which a few percent lie below the floor, and tokens."""
