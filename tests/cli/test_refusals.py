@@ -78,7 +78,7 @@ REFUSED = [
     ("demo --models mos,gss", 1, "demo has no model 'gss'; its models are softmax, moc, mos, lms-plif"),
     ("demo --set seed=7", 1, "give their number, at least 1, with --seeds"),
     ("demo --set head.name=gss", 1, "choose them with --family"),
-    ("demo --reports demo", 1, "is not a result; name a folder of the demo's reports"),
+    ("demo --reports demo", 1, "demo/x.json is not a result; name a folder of the demo's reports"),
     ("demo --family ptb-small-nt-asgd", 1, "starts from a run of ptb-small-awd-softmax: give --initial DIR/runs"),
     ("demo --reports demo/reports --contexts 3", 2, "--reports only prints a table: leave out --contexts"),
     ("figures mos-fig-1 --out x", 1, " others; did you mean 'mos-figure-1'?"),
@@ -99,6 +99,7 @@ def test_a_refusal(line: str, code: int, sentence: str, world: Path, bottleneck:
         (world / "other").mkdir(exist_ok=True)
         Path(f"other/{split}.txt").write_text("w1 w2\nw3 unheard\n", encoding="utf-8")
     Path("empty").mkdir()
+    Path("demo/x.json").write_text("{}")
     Path("s.npz").touch()
     Path("m.csv.gz").touch()
     np.save("m.npy", np.log(np.full((5, 4), 0.25)))
