@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from softmax_bottleneck.synthetic import DirichletBlocks, FitConfig, Targets, agreement, attainable, dirichlet, fit
+from softmax_bottleneck.synthetic.lbfgs import Problem
 from softmax_bottleneck.synthetic.metrics import normalized, reachable
 from softmax_bottleneck.synthetic.models import MODELS, build
 
@@ -128,3 +129,15 @@ def test_a_converged_fit_is_at_a_stationary_point(model: str) -> None:
     assert kl - least <= 0.03 * kl
     assert done.promised is not None
     assert done.promised <= 1e-3 * max(kl, 1)
+
+
+def test_coordinates_have_unit_curvature() -> None:
+    """A Newton step of the context vectors alone takes away what their gradient promises."""
+    targets = Targets(DirichletBlocks(40, 20, 0.1))
+    head = build("softmax", vocab=20, dim=3, seed=0)
+    found = fit(head, targets, config=FitConfig(cycles=2, rounds=0))
+    head.requires_grad_(False)
+    problem = Problem(head, found.contexts + 0.01, targets)
+    promised, kl = problem.renew(torch.Generator().manual_seed(0)), problem.passes[-1]
+    gain = kl - float(attainable(normalized(targets.blocks.log_probs(0)), head.weight).kl.mean())
+    assert promised == pytest.approx(gain, rel=0.3)
