@@ -245,12 +245,8 @@ def _likeliest(
     log_p, error = (np.take_along_axis(each, tokens, 1) for each in (rows.log_p, rows.error))
     is_open = ~(log_p[:, :-1] - log_p[:, 1:] > error[:, :-1] + error[:, 1:])
     hidden = np.zeros(tokens.shape, bool) if seen is None else ~np.take_along_axis(seen, tokens, 1)
-    never = hidden[:, :0].any(1)
-    return (
-        tokens,
-        is_open[:, 0] | hidden[:, 0] if count > 1 else never,
-        is_open[:, TOP - 1] | hidden[:, :TOP].any(1) if count > TOP else never,
-    )
+    first = is_open[:, :1].any(1) | (hidden[:, :1] & (count > 1)).any(1)
+    return tokens, first, is_open[:, TOP - 1 : TOP].any(1) | (hidden[:, :TOP] & (count > TOP)).any(1)
 
 
 def _largest(row: Values, count: int) -> NDArray[np.int64]:
