@@ -13,7 +13,7 @@ import rich_click as click
 from softmax_bottleneck.errors import ConfigurationError
 
 from .options import NAMES, Count, device_option, example, listed, memory_option, progress
-from .outputs import echo_text
+from .outputs import aligned, echo_text
 from .paths import Folder, Input, ResultFiles
 
 
@@ -21,8 +21,8 @@ from .paths import Folder, Input, ResultFiles
 @click.option("--out", type=Folder("runs", "reports"), default=Path("demo"), metavar="DIR",
               help="Folder of all results.")  # fmt: skip
 @click.option("--family", default="demo", metavar="PRESETS",
-              help="Family of presets to train: demo; ptb-small, ptb-small-awd, ptb-small-nt-asgd, ptb-small-mos, "
-              "ptb-fast or ptb-afternoon, which need ptb and hours; or wt2-fast, which needs wikitext-2 and hours.",
+              help="Family of presets to train, such as demo or ptb-small; 'bottleneck presets' says what each needs, "
+              "most of them hours and a corpus.",
 )  # fmt: skip
 @listed("--models", "models", NAMES, metavar="NAME,…",
         help="Models of the family to train, such as softmax,mos.  [default: all]")  # fmt: skip
@@ -62,7 +62,9 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
 
     study = Study(models=models or (), **options)
     files = run(out, study, device=resolve_device(device), progress=progress())
-    echo_text(table(read(out / "reports", files).frame))
+    results = read(out / "reports", files)
+    verdicts = [(each.model, each.report["verdict"]) for each in results.saved if not each.seed]
+    echo_text(f"{aligned(verdicts)}\n\n{table(results.frame)}")
     program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
     echo_text(

@@ -115,7 +115,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     with note_if_interrupted(lambda: _saved_models(out, configurations)):
         for preset, config in configurations:
             name = file_name(preset, config.seed)
-            progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}")
+            progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}; {preset.cost}")
             with _threads(1 if study.family == "demo" else torch.get_num_threads()):
                 done = fit(config, out / "runs" / name, device=device, progress=progress)
                 write_report(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)

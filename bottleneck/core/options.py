@@ -305,8 +305,8 @@ def _describe(options: type) -> None:
 def takes(options: type) -> Callable[[Function], Function]:
     """Return a decorator for a function with ``**options`` of such a class, whose docstring then describes them.
 
-    ``inspect.signature``, and so ``help`` and notebooks, show every option, and an unknown one is a `TypeError` that
-    names the function and its arguments.
+    ``inspect.signature``, and so ``help`` and notebooks, show every option; an unknown one, or too many by place, is a
+    `TypeError` that names the function and its arguments.
     """
 
     def decorate(function: Function) -> Function:
@@ -323,9 +323,15 @@ def takes(options: type) -> Callable[[Function], Function]:
             for name, hint in _hints(options)
         ]
         shown = own.replace(parameters=[*named, *more])
+        places = [each.name for each in named if each.kind is not each.KEYWORD_ONLY]
 
         @functools.wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
+            if len(args) > len(places):
+                raise TypeError(
+                    f"{function.__name__}() takes {' and '.join(places)} by place, several sources or models as a "
+                    "list, and all else by name, such as hidden=… or data=…"
+                )
             if unknown := [name for name in given if name not in shown.parameters]:
                 raise TypeError(
                     f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}; it takes "

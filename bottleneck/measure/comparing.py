@@ -49,6 +49,14 @@ def compare(
 @overload
 def compare(
     first: Any,
+    second: list[str] | dict[str, Any],
+    **options: Unpack[ComparisonOptions],
+) -> Comparisons: ...
+
+
+@overload
+def compare(
+    first: Any,
     second: Any,
     **options: Unpack[ComparisonOptions],
 ) -> Comparison: ...
@@ -82,7 +90,8 @@ def compare(
     Args:
         first: the reference, a source as for `rank`; or a list, or a dictionary by label, of the reference and all
             models.
-        second: the model, a source with the same contexts, unless ``first`` is several sources.
+        second: the model, a source with the same contexts, or a list of models or a dictionary by label, unless
+            ``first`` is several sources.
         options: how the sources are opened, where to report, what is shown, and which limits a model has to keep, see
             `ComparisonOptions`.
 
@@ -103,6 +112,11 @@ def compare(
     """
     how: dict[str, Any] = {name: options.get(name, option.default) for name, option in COMPARE.items()}
     examples, like_llama_cpp, temperature, floor, *limits = _checked(**how)
+    if is_several(second):  # models of one reference
+        of_first, of_models = labelled([first]), labelled(second)
+        if of_first.keys() & of_models.keys():
+            raise ConfigurationError("a model has the label of the reference: give all of them as one dictionary")
+        first, second = {**of_first, **of_models}, None
     several = second is None and isinstance(first, list | tuple | dict)
     if (second is None) != several or (several and len(first) < 2) or (not several and is_several(first)):
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")

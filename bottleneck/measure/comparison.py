@@ -309,6 +309,8 @@ class Comparisons(Results[Comparison]):
         if len(passed) > 1 and all(sizes):
             smallest = min(passed, key=lambda each: each.sources[1]["bytes"])
             return f"{smallest.name} is the smallest of {len(passed)} models that pass; {text}"
+        if [each.name for each in passed] == closest:
+            return f"{names} {'passes' if len(passed) == 1 else 'pass'} and{text.removeprefix(names)}"
         return f"{', '.join(each.name for each in passed)} {'passes' if len(passed) == 1 else 'pass'}; {text}"
 
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:

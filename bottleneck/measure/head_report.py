@@ -88,7 +88,7 @@ class HeadReport(Result, kind="head"):
         found, weight, bound = self.rows_found, self.weight, self.bound
         tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
         limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
-        shared = f", so that of log P is at most {bound.raw:,}" if bound.raw is not None else ""
+        shared = "" if bound.raw is None else f", so that of log P is at most {min(bound.raw, self.vocab):,}"
         verdict = (
             f"W has rank {weight.rank}{shared}; {len(found.never_trained):,} of {self.vocab:,} rows look never trained"
         )

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Self
 
 from pydantic import ConfigDict, GetPydanticSchema, with_config
 from typing_extensions import TypedDict
 
 from ..core.json_file import Count, Magnitude, Size, check_schema
-from ..errors import MatrixError, Parameter
+from ..errors import MatrixError, OutputError, Parameter
 from ..results.base import UNSAVED, Result, short_names
 from ..results.quantity import DETAIL, FRAME, NOWHERE, TABLE, Quantity, Shown
-from ..spectrum import Limits, Precision, RankEstimate, Spectrum, effective_rank, entropy_rank, stable_rank
+from ..spectrum import (
+    Limits,
+    Precision,
+    RankEstimate,
+    Spectrum,
+    effective_rank,
+    entropy_rank,
+    load_spectrum,
+    save_spectrum,
+    stable_rank,
+)
 from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
 from ..spectrum.rules import NOISE_FACTOR
 from .verdict import HIDDEN_SIZE, Verdict, verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.axes import Axes
 
 
@@ -126,6 +135,20 @@ class RankReport(Result, kind="rank"):
         """Return the values, and the lines of `more`."""
         lines = [Line(label=each.label, shown=each.shown.value, text=str(each)) for each in self.more if each.label]
         return super().plain() | ({"more": lines} if lines else {})
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as JSON, for `load`, and its singular values to the ``.npz`` file of the same name."""
+        beside = Path(path).with_suffix(".npz")
+        if self.decomposition is not None and beside.exists():
+            try:
+                load_spectrum(beside)
+            except MatrixError as error:
+                raise OutputError(
+                    f"cannot write {beside}: another file is there, and the singular values go there; name another file"
+                ) from error
+        super().save(path)
+        if self.decomposition is not None:
+            save_spectrum(beside, self.decomposition, self.source, self.limits)
 
     @property
     def spectrum(self) -> Spectrum:

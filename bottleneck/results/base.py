@@ -62,6 +62,8 @@ class Result(ABC):
         if kind:
             cls.kind = kind
             KINDS[kind] = cls
+        if not hasattr(cls, "verdict") and "verdict" not in cls.__annotations__:
+            cls.verdict = property(_verdict)  # type: ignore[attr-defined]
 
     @abstractmethod
     def quantities(self) -> Iterator[Quantity]:
@@ -183,6 +185,11 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         return html_table(self.rows())
+
+
+def _verdict(result: Result) -> str:
+    """The sentence that answers the question."""
+    return next((str(each.value) for each in result.quantities() if each.label == "verdict"), "")
 
 
 def _read(value: Any, hint: Any) -> Any:
@@ -356,7 +363,7 @@ def cells(results: Sequence[Result], columns: Sequence[str] | None = None) -> tu
         values = result.columns() if columns is None else {**result.numbers(), **result.columns()}
         rows.setdefault((result.name, earlier[kind]), {}).update(values)
         earlier[kind] += 1
-    present = list(dict.fromkeys(key for row in rows.values() for key in row))
+    present = list(dict.fromkeys(key for row in sorted(rows.values(), key=len, reverse=True) for key in row))
     if missing := [key for key in columns or () if key not in present]:
         raise ConfigurationError(f"no result has a column {missing[0]!r}; the columns are {', '.join(present)}")
     chosen = [key for key in columns or present if any(row.get(key) is not None for row in rows.values())]

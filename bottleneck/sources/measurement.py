@@ -102,18 +102,12 @@ def measurement(  # type: ignore[misc]
     def decorate(function: Callable[..., Any]) -> Any:
         own = inspect.signature(function)
         first, *others = own.parameters.values()
-        places = sum(each.kind is not each.KEYWORD_ONLY for each in [first, *others[:-1]])
         known = table(options)
         defaults = {name: option.default for name, option in known.items()}
         added = {name: option for name, option in known.items() if name not in OPENING}
 
         @wraps(function)
         def measured(*arguments: Any, **named: Any) -> Any:
-            if len(arguments) > places:
-                raise TypeError(
-                    f"{function.__name__}() takes {', '.join([*own.parameters][:places])} by place, and all else by "
-                    "name, such as hidden=… or data=…"
-                )
             given, started = own.bind(*arguments, **named), time.monotonic()
             given.apply_defaults()
             (source, *more), own_settings = given.args, given.kwargs

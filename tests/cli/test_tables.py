@@ -118,7 +118,7 @@ def test_a_comparison_fails_when_no_model_keeps_the_limits(world: Path, bottlene
     sources = "base.npy", "far.npy", "near.npy", "--kind", "logits", "--max-kl"
     done = bottleneck("compare", *sources, "0.05")
     assert done.exit_code == 0
-    assert done.stdout.startswith("near passes; near is closest to base: the same token is the likeliest in ")
+    assert done.stdout.startswith("near passes and is closest to base: the same token is the likeliest in ")
     header = next(line.split() for line in done.stdout.splitlines() if line.startswith("model"))
     assert header == ["model", "near", "far"] or header[:2] == ["model", "passed"]
     done = bottleneck("compare", *sources, "1e-9", "--json", "-")

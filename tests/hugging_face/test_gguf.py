@@ -136,7 +136,7 @@ def test_quantized_models_are_told_apart(model: Path, tmp_path: Path) -> None:
     assert [(each.name, each.passed) for each in found.ordered()] == [("Q8_0.gguf", True), ("Q4_0.gguf", False)]
     assert found["Q8_0.gguf"].statistics["kl"].value < 1e-9  # the same numbers again
     assert found["Q4_0.gguf"].farther.is_sure
-    assert found.verdict.startswith("Q8_0.gguf passes; Q8_0.gguf is closest to tiny.gguf: the same token is the")
+    assert found.verdict.startswith("Q8_0.gguf passes and is closest to tiny.gguf: the same token is the")
     assert [each.sources[1]["bytes"] for each in found] == [file.stat().st_size for file in files]
 
 

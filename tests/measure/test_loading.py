@@ -16,15 +16,19 @@ from softmax_bottleneck.spectrum import save_spectrum
 def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> None:
     report = sb.rank(runs["mos"], contexts=40)
     report.save(tmp_path / "x.json")
-    alone = sb.load(tmp_path / "x.json")
-    with pytest.raises(sb.BottleneckError, match=r"has no singular values: read it with the \.npz file"):
-        alone.plot()
-    save_spectrum(tmp_path / "x.npz", report.spectrum, report.source, report.limits)
     np.testing.assert_array_equal(sb.load(tmp_path / "x.json").spectrum.values, report.spectrum.values)
-    other = sb.rank(runs["mos"], contexts=30)
-    other.save(tmp_path / "x.json")
-    with pytest.raises(ConfigurationError, match="its matrix has 30 × "):
-        sb.load(tmp_path / "x.json")
+    (tmp_path / "y.json").write_bytes((tmp_path / "x.json").read_bytes())
+    with pytest.raises(sb.BottleneckError, match=r"has no singular values: read it with the \.npz file"):
+        sb.load(tmp_path / "y.json").plot()
+    save_spectrum(tmp_path / "y.npz", (other := sb.rank(runs["mos"], contexts=30)).spectrum, other.source)
+    with pytest.raises(ConfigurationError, match="its matrix has 40 × "):
+        sb.load(tmp_path / "y.json")
+    other.save(tmp_path / "y.json")
+    assert sb.load(tmp_path / "y.json").contexts == 30
+    np.savez(tmp_path / "y.npz", mine=np.arange(3))
+    with pytest.raises(OutputError, match=r"y\.npz: another file is there, and the singular values go there"):
+        report.save(tmp_path / "y.json")
+    assert np.load(tmp_path / "y.npz")["mine"].tolist() == [0, 1, 2]
 
 
 def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -116,6 +116,17 @@ def test_models_are_told_apart_by_their_differences() -> None:
     assert "which cannot be told apart, are closest to base" in found.verdict
 
 
+def test_several_models_may_stand_beside_the_reference() -> None:
+    rng = np.random.default_rng(0)
+    P = rng.standard_normal((30, 20))
+    models = {"near": P + 0.1 * rng.standard_normal(P.shape), "far": P + rng.standard_normal(P.shape)}
+    found = compare(P, models, kind="logits")
+    assert [each.name for each in found.ordered()] == ["near", "far"]
+    assert found["near"].verdict == compare(P, models["near"], kind="logits").verdict
+    with pytest.raises(ConfigurationError, match="a model has the label of the reference"):
+        compare(P, {"array": P}, kind="logits")
+
+
 def test_a_limit_is_kept_by_the_end_of_the_interval() -> None:
     few = {name: each[:40] for name, each in models({"near": 0.1, "far": 0.5}).items()}
     kl = compare(few["base"], few["near"], kind="logits").statistics["kl"]

@@ -70,7 +70,9 @@ def test_the_cost_takes_what_the_rank_takes() -> None:
 
 
 def test_options_are_given_by_name() -> None:
-    with pytest.raises(TypeError, match=r"rank\(\) takes source by place, and all else by name, such as hidden"):
+    with pytest.raises(
+        TypeError, match=r"rank\(\) takes source by place, several sources or models as a list, and all else by name"
+    ):
         sb.rank(np.zeros((3, 4)), np.zeros((3, 2)))
 
 

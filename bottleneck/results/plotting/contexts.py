@@ -57,5 +57,7 @@ def _divergence_axis(ax: Axes, models: Mapping[str, Mapping[str, Any]], which: s
     kl = np.concatenate([model["kl"] for model in models.values()])
     below = "\n($10^{-12}$ stands for less)" if kl.min() < LEAST else ""
     ax.set(**{f"{which}scale": "log", f"{which}label": label + below})
-    if kl.max() <= LEAST:
-        ax.set(**{f"{which}lim": (LEAST / 10, 1.0)})
+    low, high = np.floor(np.log10(np.clip([kl.min(), kl.max()], LEAST, None)))
+    if low == high:  # less than a decade: its ends are labelled, and nothing between them
+        ax.set(**{f"{which}lim": (LEAST / 10, 1.0) if kl.max() <= LEAST else (10.0**low, 10.0 ** (high + 1))})
+        getattr(ax, f"{which}axis").set_minor_formatter("")
