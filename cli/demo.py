@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -15,6 +15,9 @@ from softmax_bottleneck.errors import ConfigurationError
 from .options import NAMES, Count, device_option, example, listed, memory_option, progress
 from .outputs import aligned, echo_text
 from .paths import Folder, Input, ResultFiles
+
+if TYPE_CHECKING:
+    from softmax_bottleneck.figures.results import SavedResults
 
 
 @click.command("demo", epilog=example("bottleneck demo --out demo"))
@@ -44,7 +47,6 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
     Runs, reports and a figure of the singular values go to DIR. The same command continues an interrupted demo;
     finished runs are only measured again.
     """
-    from softmax_bottleneck.figures.demo_table import table
     from softmax_bottleneck.figures.results import read
 
     if reports is not None:
@@ -54,7 +56,7 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
         results = read(reports)
         if results.unknown:
             raise ConfigurationError(f"{results.unknown[0]} is not a result; name a folder of the demo's reports")
-        echo_text(table(results.frame))
+        echo_text(_shown(results))
         return
     from softmax_bottleneck.core.devices import resolve_device
 
@@ -62,9 +64,7 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
 
     study = Study(models=models or (), **options)
     files = run(out, study, device=resolve_device(device), progress=progress())
-    results = read(out / "reports", files)
-    verdicts = [(each.model, each.report["verdict"]) for each in results.saved if not each.seed]
-    echo_text(f"{aligned(verdicts)}\n\n{table(results.frame)}")
+    echo_text(_shown(read(out / "reports", files)))
     program, here = _program(), shlex.quote(str(out))
     name = next(iter(sorted(path.name for path in (out / "runs").iterdir())))
     echo_text(
@@ -78,6 +78,14 @@ def command(out: Path, models: tuple[str, ...] | None, reports: Path | None, dev
         "\n  (YOUR_MODEL: the folder or the name of a Hugging Face model)",
         err=not sys.stdout.isatty(),
     )
+
+
+def _shown(results: SavedResults) -> str:
+    """Return the verdict of each model, of its first seed, and the table of all."""
+    from softmax_bottleneck.figures.demo_table import table
+
+    verdicts = [(each.model, str(each.report["verdict"])) for each in results.of("demo") if not each.seed]
+    return "\n\n".join([*([aligned(verdicts)] if verdicts else []), table(results.frame)])
 
 
 def _program() -> str:

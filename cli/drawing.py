@@ -193,7 +193,7 @@ def figures(
     echo(*lines)
 
 
-MEASURE = "measure them by 'bottleneck demo --family NAME', or 'bottleneck eval RUN --json FILE'"
+MEASURE = "measure by 'bottleneck demo --family NAME' or 'bottleneck eval RUN --json FILE'"
 
 
 def _summary(chosen: Sequence[str], files: Sequence[Path], out: Path) -> list[object]:

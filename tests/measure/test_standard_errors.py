@@ -136,7 +136,7 @@ def test_a_limit_is_kept_by_the_end_of_the_interval() -> None:
     found = compare(few, kind="logits", max_kl=2 * kl.value)
     assert found["near"].passed
     assert not found["far"].passed
-    assert found.verdict.startswith("near passes; near is closest")
+    assert found.verdict.startswith("near passes and is closest")
     assert str(found["far"]).lstrip().startswith("verdict  failed: KL(P‖Q)")
     assert found.to_dict()["results"][1]["limits"][0]["passed"] is False
 
