@@ -112,7 +112,7 @@ def load(kind: Any, path: Path, config: Any, files: list[Path], **options: Any) 
         SourceError: when a weight is missing, of another shape than the configuration says, unreadable, or an integer.
     """
     place = path
-    with quiet() as transformers, redirect_stderr(StringIO()), gguf.read_quickly():  # GGUF's own bars always show
+    with quiet() as transformers, redirect_stderr(StringIO()), gguf.read_quickly():  # nothing else hides its GGUF bars
         try:
             options |= {**FIXED, "config": config, "use_safetensors": files[0].suffix == ".safetensors"}
             if path.is_file():

@@ -358,8 +358,7 @@ def _judgement(limit: Limit) -> str:
 def _wilson(share: float, end: float, blocks: int) -> float:
     """Return the lower end of Wilson's interval (1927) of a share, from that of the normal one.
 
-    With p the share and w the distance to that end, z² = w²/(p(1 − p)) over as many independent contexts as give w;
-    where all agree each block is one.
+    With p the share and w the distance to that end, z² = w²/(p(1 − p)); where all agree, each block is one context.
     """
     w = share - end
     z2 = w**2 / (share * (1 - share)) if 0 < share < 1 else half_width(blocks) ** 2 / blocks

@@ -32,8 +32,6 @@ FORMATS = ("markdown", "latex", "csv")
 """Formats of a table as text."""
 
 _SUFFIX = re.compile(r"\.(npz|npy|zarr|safetensors)$")
-
-
 UNSAVED: Mapping[str, Any] = {"key": ""}
 """Metadata of a field that `Result.to_dict` leaves out, such as an array that stands beside the result; another
 ``"key"`` is the field's name in JSON."""
@@ -63,7 +61,10 @@ class Result(ABC):
             cls.kind = kind
             KINDS[kind] = cls
         if not hasattr(cls, "verdict") and "verdict" not in cls.__annotations__:
-            cls.verdict = property(_verdict)  # type: ignore[attr-defined]
+            cls.verdict = property(  # type: ignore[attr-defined]
+                lambda self: next((str(each.value) for each in self.quantities() if each.label == "verdict"), ""),
+                doc="The sentence that answers the question.",
+            )
 
     @abstractmethod
     def quantities(self) -> Iterator[Quantity]:
@@ -187,11 +188,6 @@ class Result(ABC):
         return html_table(self.rows())
 
 
-def _verdict(result: Result) -> str:
-    """The sentence that answers the question."""
-    return next((str(each.value) for each in result.quantities() if each.label == "verdict"), "")
-
-
 def _read(value: Any, hint: Any) -> Any:
     """Return a plain value as what a field holds."""
     if get_origin(hint) is np.ndarray:
@@ -302,7 +298,7 @@ def _write(path: str | Path, results: Result | Results[Any]) -> None:
 
 def _plot(results: Mapping[str, Result], ax: Axes | str | Path | None, style: str) -> Axes:
     panels = [(draw, name) for name, result in results.items() for draw in result.panels()]
-    from .plotting.layout import Panel, show
+    from .plotting.layout import Panel, show  # matplotlib is loaded only where there is something to draw
 
     return show([Panel(*each) for each in panels], ax, style=style)
 

@@ -222,7 +222,7 @@ def test_small_states_and_scaled_logits(config: Any) -> None:
 
 
 def test_an_output_layer_without_a_norm(tmp_path: Path) -> None:
-    """Of logits, and of a server's hidden states whose layer a second file holds."""
+    """It is found from logits, and from a server's hidden states whose layer a second file holds."""
     rng = np.random.default_rng(0)
     W, H = rng.standard_normal((50, 4)), rng.standard_normal((20, 4))
     layers = {"W": W, "padded": np.vstack([W, W]), "narrow": W[:40], "other": W[::-1].copy()}

@@ -122,7 +122,7 @@ def test_several_models_may_stand_beside_the_reference() -> None:
     models = {"near": P + 0.1 * rng.standard_normal(P.shape), "far": P + rng.standard_normal(P.shape)}
     found = compare(P, models, kind="logits")
     assert [each.name for each in found.ordered()] == ["near", "far"]
-    assert found["near"].verdict == compare(P, models["near"], kind="logits").verdict
+    assert found["near"].verdict == compare(P, models["near"], kind="logits").verdict != ""
     with pytest.raises(ConfigurationError, match="a model has the label of the reference"):
         compare(P, {"array": P}, kind="logits")
 

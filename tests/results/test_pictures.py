@@ -50,6 +50,8 @@ def results(runs: dict[str, Path]) -> dict[str, Result]:
     }
 
 
+NOT_ASKED = {"head-statistics", "directions", "bleu", "cost"}
+"""Kinds of results without a verdict."""
 NOTHING = {"perplexity", "cost", "training-cost"}
 
 
@@ -60,6 +62,8 @@ def test_every_kind_is_read_back_and_draws_or_says_that_it_cannot(results: dict[
         again = sb.load(tmp_path / f"{kind}.json")
         assert type(again) is type(result)
         assert again.rows() == result.rows()
+        assert again.verdict == result.verdict
+        assert kind in NOT_ASKED or result.verdict
         assert json.loads(json.dumps(again.to_dict())) == json.loads((tmp_path / f"{kind}.json").read_text("utf-8"))
         file = tmp_path / f"{kind}.png"
         if kind in NOTHING:
