@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from .blocked import blocked_loss
 from .inverse import logits_before
 from .layers import init_embeddings_
-from .scores import Factors, Reduction, Scores, log_prob
+from .scores import Factors, Reduction, Scores, log_prob, widest
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Head(nn.Module, ABC):
         self._check_range(ids)
         loss = blocked_loss(self.scores(hidden).rows(counted), ids, reduction=reduction)
         if reduction != "none":
-            return loss
+            return loss.to(widest(hidden.dtype))
         if counted is not None:
             loss = loss.new_zeros(targets.numel()).index_put((counted,), loss)
         return loss.view(targets.shape)

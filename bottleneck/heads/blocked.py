@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..core.devices import sum_type
 from ..errors import ConfigurationError
 from .scores import Factors, Reduction, Scores, widest
 
@@ -63,9 +64,9 @@ def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
 def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the negative log-likelihood of token ids, or the cross entropy of distributions, in nats.
 
-    Matrix products are computed in the type of the contexts, or in autocast's; all else, and the result, in float32 or
-    wider. A target of probability 0 has the loss +∞ and a finite gradient: that of its components, each weighted by its
-    prior.
+    Matrix products are computed in the type of the contexts, or in autocast's; all else in float32 or wider, sums over
+    rows in float64 where the device has it. A target of probability 0 has the loss +∞ and a finite gradient: that of
+    its components, each weighted by its prior.
 
     Args:
         scores: contexts (N, K, d) and log-prior (N, K).
@@ -78,7 +79,7 @@ def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mea
     layout = _Layout(scores.function, len(scores.factors), _product_type(scores.factors[0].contexts))
     result: Tensor = _BlockedNLL.apply(layout, per_row, targets, *layout.pack(scores))
     if per_row and reduction != "none":
-        result = result.sum()
+        result = result.sum(dtype=sum_type(result.device))
     return result / len(targets) if reduction == "mean" else result
 
 
@@ -107,7 +108,7 @@ class _BlockedNLL(torch.autograd.Function):
         ctx.gradients = _zeros(tensors, needed) if any(needed) and not per_row else None
         ctx.save_for_backward(targets, *tensors)
         nll = _losses(layout, tensors, targets, None, ctx.gradients)
-        return nll if per_row else nll.sum()
+        return nll if per_row else nll.sum(dtype=sum_type(nll.device))
 
     @staticmethod
     @first_order

@@ -33,11 +33,11 @@ class FitConfig:
 
     Adam's learning rate falls along a half cosine over a cycle of epochs; the next cycle starts at the highest rate
     again and is twice as long (Loshchilov and Hutter 2017). Adam ends with a cycle that raised the divergence, and the
-    best cycle's parameters go on. L-BFGS in float64 follows, in rounds that forget the last one's steps, each twice as
-    long as the last (see `lbfgs`). After the fourth, a fit has converged when two numbers are small: what the last
-    round gained, which is as long as all before it, at most ``tolerance`` of the divergence; and what the gradient
-    promises, in units of the divergence, at most ``gradient_tolerance`` of it. Where a function of the logits has
-    kinks, L-BFGS ends its rounds at one, and the gradient is that of one side.
+    best cycle's parameters go on. L-BFGS follows, in rounds that forget the last one's steps, each twice as long as the
+    last (see `lbfgs`), in float32 until a round stops before its end. After the fourth, a fit has converged when two
+    numbers are small: what the last round gained, which is as long as all before it, at most ``tolerance`` of the
+    divergence; and what the gradient promises, in units of the divergence, at most ``gradient_tolerance`` of it. Where
+    a function of the logits has kinks, L-BFGS ends its rounds at one, and the gradient is that of one side.
     """
 
     batch: int = 1000
@@ -133,15 +133,18 @@ def fit(head: Head, targets: Targets, *, config: FitConfig | None = None, seed: 
 
 def _finish(problem: Problem, config: FitConfig, generator: torch.Generator) -> bool:
     """Take rounds of L-BFGS until the criterion of `FitConfig` is met; return whether it was."""
-    promised = problem.renew(generator) if config.rounds else math.nan
+    promised, dtype = problem.renew(generator) if config.rounds else math.nan, torch.float32
     for number in range(config.rounds):
         if not math.isfinite(promised):
             break
-        before, kl = problem.minimize(FIRST_ROUND * 2**number)
+        steps, taken = FIRST_ROUND * 2**number, problem.steps
+        before, kl = problem.minimize(steps, dtype)
         promised = problem.renew(generator)
         is_slow = before - kl <= max(config.tolerance * kl, config.negligible)
         is_flat = promised <= max(config.gradient_tolerance * kl, config.negligible)
-        if number >= LEAST_ROUNDS - 1 and is_slow and is_flat:
+        if dtype is torch.float32 and problem.steps - taken < steps:
+            dtype = torch.float64  # what stopped the round may be rounding
+        elif number >= LEAST_ROUNDS - 1 and is_slow and is_flat:
             return True
     return False
 

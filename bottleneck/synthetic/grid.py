@@ -123,6 +123,7 @@ def _seconds_per_context(model: str, vocab: int, dim: int, device: str) -> float
     blocks = DirichletBlocks(max(1, min(TIMED_CONTEXTS, BLOCK_ENTRIES // vocab)), vocab, alpha=1.0, device=device)
     head = build(model, vocab=vocab, dim=dim, seed=0, device=device)
     problem = Problem(head, torch.zeros(blocks.contexts, dim, device=device), Targets(blocks))
+    problem.convert(torch.float32)
     problem.divergence()  # which compiles loops and warms the caches
     started = time.perf_counter()
     problem.divergence()
