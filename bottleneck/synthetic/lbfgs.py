@@ -1,7 +1,7 @@
 r"""The second part of a fit: L-BFGS, in coordinates in which the divergence has nearly unit curvature.
 
 The coordinates y of a block of parameters x = x₀ + y R have :math:`(R^T R)^{-1}` near the block's curvature. With them
-:math:`\frac12 \|∇_y\|^2` is the decrease, in nats, that a Newton step of the blocks promises. The curvatures are
+:math:`\frac12 \|∇_y\|^2` is the decrease, in nats, that a damped Newton step of the blocks promises. The curvatures are
 
 - for each context vector its Fisher information :math:`J^T \mathrm{diag}(q) J`, with J the derivative of log q;
 - for the embeddings the Kronecker product of the second moment of the context vectors they meet and the mean of
@@ -28,8 +28,9 @@ from .dirichlet import Targets
 
 HISTORY = 30
 """Pairs of steps and gradients that L-BFGS keeps."""
-DAMPING = 1e-2
-"""Added to each curvature, as a share of its mean."""
+DAMPING, MIXTURE_DAMPING = 1e-2, 1.0
+"""Added to each curvature, as a share of its mean; the latter to that of a mixture's context vectors, whose divergence
+is less like its second-order model: 3,150 steps of MoS then end up to 10 % lower."""
 DIFFERENCE = 1e-6
 """Step of a difference quotient, relative to the largest entry: half the digits of float64 and some to spare."""
 PROBE = 1e-4
@@ -173,7 +174,7 @@ class Problem:
         """Return the coordinates of each parameter, each up to a factor."""
         contexts, weight = self.contexts, self.head.weight
         blocks, spread = self.targets.blocks, torch.zeros(len(weight)).to(weight)
-        roots = torch.empty(*contexts.shape, contexts.shape[1]).to(contexts)
+        fisher = torch.empty(*contexts.shape, contexts.shape[1]).to(contexts)
         at_once = max(1, WORK_ENTRIES // (len(weight) * contexts.shape[1]))
         for rows in torch.arange(blocks.contexts).split(at_once):
             some = contexts[rows]
@@ -183,23 +184,24 @@ class Problem:
             spread += (q * (1 - q)).sum(0)
             directions = step * torch.eye(some.shape[1]).to(some)
             J = torch.stack([(self.head.log_prob(some + one) - log_q) / step for one in directions], 1)
-            roots[rows] = _root(torch.einsum("nim,nm,njm->nij", J, q, J))
+            fisher[rows] = torch.einsum("nim,nm,njm->nij", J, q, J)
         scores = self.head.scores(contexts)
+        vectors = Block(_root(fisher, DAMPING if scores.log_prior is None else MIXTURE_DAMPING))
         met = scores.factors[0].contexts
         weights = torch.ones_like(met[..., 0]) if scores.log_prior is None else scores.log_prior.exp()
         spread = spread.clamp_min(DAMPING * float(spread.mean()) + LEAST_CURVATURE)
         embeddings = Block(_root(torch.einsum("tk,tki,tkj->ij", weights, met, met)), spread.rsqrt().unsqueeze(1))
         inputs = Block(_root(contexts.T @ contexts))
-        return [Block(roots), *(
+        return [vectors, *(
             embeddings if one is weight else inputs if one.ndim == 2 else Block(None) for one in self.parameters[1:]
         )]  # fmt: skip
 
 
-def _root(curvature: Tensor) -> Tensor:
+def _root(curvature: Tensor, damping: float = DAMPING) -> Tensor:
     """Return R with RᵀR the inverse of a damped curvature, (…, d, d); NaN where that is not positive."""
     identity = torch.eye(curvature.shape[-1]).to(curvature)
     mean = curvature.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    lower, _ = torch.linalg.cholesky_ex(curvature + (DAMPING * mean + LEAST_CURVATURE) * identity)
+    lower, _ = torch.linalg.cholesky_ex(curvature + (damping * mean + LEAST_CURVATURE) * identity)
     return torch.linalg.solve_triangular(lower, identity.expand_as(curvature), upper=False)
 
 
