@@ -121,7 +121,8 @@ def compare(
     if (second is None) != several or (several and len(first) < 2) or (not several and is_several(first)):
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")
     named = labelled(first if several else [first, second])
-    settings, opened = SpectrumSettings.of(options), prepared(named.values(), options)
+    contexts, settings = options.get("contexts"), SpectrumSettings.of(options)
+    opened = prepared(named.values(), {**options, "contexts": None})
     sources = [_labelled(source, label) for label, source in zip(named, opened, strict=True)]
     for source in sources:
         if source.description["kind"] == "matrix":
@@ -136,8 +137,9 @@ def compare(
             "Q: give it as the first source, the REFERENCE"
         )
     scored = [source.scored() for source in sources]
-    if len({source.shape[0] for source in scored}) == 1:  # all of them know the tokens after the same contexts
-        reference, *models = sources = scored
+    if all(each.targets is not None for each in scored) or len({each.shape[0] for each in scored}) == 1:
+        sources = scored  # they know the tokens after the same contexts
+    reference, *models = sources = sources if contexts is None else [source.first(contexts) for source in sources]
     _check_vocabularies(sources, options)
     targets = _targets(sources)
     if how["max_ppl_ratio"] is not None and targets is None:
@@ -213,9 +215,12 @@ def _targets(sources: Sequence[Source]) -> Ids | None:
     counts = [source.shape[0] for source in sources]
     if len(set(counts)) > 1:
         each = (f"{source.name} has {n:,}" for source, n in zip(sources, counts, strict=True))
+        numbers = f"the sources have different numbers of contexts: {', '.join(each)}"
+        if (texts := max(len(source.text.starts) if source.text else 1 for source in sources)) > 1:
+            raise SourceError(f"{numbers}; of these {texts:,} texts, leave out the rows that predict no token")
         raise SourceError(
-            f"the sources have different numbers of contexts: {', '.join(each)}; if all are on one text and begin "
-            "with the same contexts, compare the first of each: give ", Parameter("contexts", min(counts)),
+            f"{numbers}; if all are on one text and begin with the same contexts, compare the first of each: give ",
+            Parameter("contexts", min(counts)),
         )  # fmt: skip
     rows = [source.targets for source in sources if source.targets is not None]
     known = None if not rows else reduce(lambda one, other: np.where(one < 0, other, one), rows)

@@ -161,6 +161,12 @@ def test_the_script_for_transformers(save: Any, text: Path, tmp_path: Path, monk
     assert found.scored().text.before(1, 2) == " ".join(words[:2])
     compared = sb.compare(dump(found, tmp_path / "t.parquet", top=5), expected)  # where a text ends nothing follows
     assert (compared.contexts, compared.statistics["same_top"].value) == (98, 1)
+    for contexts in (39, 40, 60):  # the first text has 39 tokens to predict
+        same = sb.compare(str(tmp_path / "teacher"), expected, contexts=contexts)
+        assert (same.contexts, same.statistics["kl"].value) == (contexts, pytest.approx(0, abs=1e-6))
+    whole = log_softmax(np.random.default_rng(0).standard_normal((100, found.shape[1])), 1)
+    with pytest.raises(BottleneckError, match=r"100, .* 98; of these 2 texts, leave out the rows that predict no token"):
+        sb.compare(whole, expected)
 
 
 @pytest.mark.parametrize(("kind", "eps"), [("rms", 0.3), ("layer", 0.3), ("rms", 0.0)])
