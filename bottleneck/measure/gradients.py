@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..core.devices import exact
+from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
 from ..core.options import Sample
 from ..core.progress import Progress, reporting
@@ -202,7 +202,7 @@ def gradient(source: Source, **options: Unpack[GradientOptions]) -> GradientRepo
     whole, projected, directions, batch = _project(source, columns, possible, ids, used, progress)
     kept, random_energy = _kept(whole, projected), directions / source.shape[1]
     sigma = matrix_spectrum(batch.cpu().numpy(), SpectrumSettings(method="dense", device="cpu")).values
-    shares = np.minimum(1.0, np.divide(projected, whole, out=np.ones_like(whole), where=whole > 0))
+    shares = np.minimum(1.0, projected[whole > 0] / whole[whole > 0]) if whole.any() else np.ones(1)
     return GradientReport(
         source=source.description,
         contexts=source.shape[0],
@@ -250,8 +250,10 @@ def _project(
             if weight is None:
                 basis = orthonormal_basis(jacobian(log_prob, hidden)[possible])[0]
             with full_precision():
-                residue = log_prob(hidden).exp_()
-                residue[torch.arange(len(each)), targets[each.start : each.stop]] -= 1  # P − onehot
+                residue = log_prob(hidden).exp_()  # P − onehot, whose entry of a likely target would cancel
+                own = torch.arange(len(each)), targets[each.start : each.stop]
+                residue[own] = 0
+                residue[own] = -residue.sum(1, dtype=sum_type(residue.device)).to(residue)
                 pair = residue, residue[:, possible].to(basis) @ basis
                 squares.append(torch.stack([exact(rows).square().sum(1).cpu() for rows in pair]))
             batch.append(residue[: BATCH - sum(map(len, batch))].clone())

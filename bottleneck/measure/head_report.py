@@ -88,7 +88,10 @@ class HeadReport(Result, kind="head"):
         found, weight, bound = self.rows_found, self.weight, self.bound
         tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
         limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
-        shared = "" if bound.raw is None else f", so that of log P is at most {min(bound.raw, self.vocab):,}"
+        shared = ""
+        if bound.raw is not None:  # logits of W's rank, and what else bounds log P besides them
+            most = min(bound.raw - self.embedding_size + min(weight.rank.high, self.embedding_size), self.vocab)
+            shared = f", so that of log P is at most {most:,}"
         verdict = (
             f"W has rank {weight.rank}{shared}; {len(found.never_trained):,} of {self.vocab:,} rows look never trained"
         )

@@ -126,13 +126,16 @@ class Fits:
                 log_p = self._source.head.log_prob(hidden)
                 own = log_p, log_p.exp(), log_p.argmax(1)
                 token = None if self._targets is None else self._targets[rows.start : rows.stop, None]
-                loss -= 0.0 if token is None else float(log_p.gather(1, token).sum(dtype=sum_type(log_p.device)))
+                if token is not None:
+                    losses = -exact(log_p.gather(1, token)[:, 0]).cpu().numpy()
+                    self._source.check_losses(losses, rows.start)
+                    loss += losses.sum()
                 for place, layer in enumerate(layers):
                     for number, log_q in enumerate(layer(hidden, scores)):
                         sums[place, number] += _distances(own, log_q, token)
                 bar.advance(len(hidden))
         T = len(self._measured)
-        return sums / T, None if self._targets is None else math.exp(loss / T)
+        return sums / T, None if self._targets is None else math.exp(min(loss / T, 700.0))
 
 
 def _between(points: Mapping[int, Reduced], perplexity: float | None) -> Iterator[int]:

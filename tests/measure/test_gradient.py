@@ -153,6 +153,22 @@ def test_masked_tokens_and_a_model_that_is_certain() -> None:
     assert gradient(layer, hidden=torch.eye(3).double(), targets=[0, 1, 2]).kept == 1
 
 
+@pytest.mark.parametrize("size", [6.0, 10.0])
+def test_targets_that_are_almost_certain(size: float, repeatable: None) -> None:
+    """In float64, and p − 1 as the negative sum of all others: 1 − p is 1e-7 or 1e-12 here, and cancels in float32."""
+    W = torch.randn(200, 8)
+    chosen = W[torch.randint(200, (300,))]
+    H = 2 * size * chosen / chosen.norm(dim=1, keepdim=True) + 0.3 * torch.randn(300, 8)
+    targets = (H @ W.T).argmax(1)
+    layer = torch.nn.Linear(8, 200, bias=False)
+    layer.weight.data = W
+    G, own = torch.softmax(H.double() @ W.double().T, 1).numpy(), (np.arange(300), targets.numpy())
+    G[own] = 0
+    G[own] = -G.sum(1)
+    shares = np.linalg.norm(through(G, W.double().numpy()), axis=1) / np.linalg.norm(G, axis=1)
+    assert gradient(layer, hidden=H, targets=targets).mean_kept == pytest.approx(shares.mean(), rel=1e-4)
+
+
 def test_what_has_no_gradient(log_probs: Callable[..., NDArray[np.float64]], runs: dict[str, Path]) -> None:
     with pytest.raises(SourceError, match="the gradient needs a model, and array is only its log-probabilities"):
         gradient(log_probs())

@@ -155,6 +155,14 @@ def test_the_numbers_are_those_of_numpy() -> None:
     assert "never trained  none" in str(report)
 
 
+@pytest.mark.parametrize(("rank", "bias", "most"), [(4, False, 5), (4, True, 6), (16, False, 17), (16, True, 18)])
+def test_the_rank_of_W_bounds_that_of_log_P(rank: int, bias: bool, most: int, repeatable: None) -> None:
+    layer = torch.nn.Linear(16, 60, bias=bias)
+    layer.weight.data = torch.randn(60, rank) @ torch.randn(rank, 16)
+    assert f"so that of log P is at most {most};" in sb.head(layer).verdict
+    assert sb.rank(layer, hidden=torch.randn(50, 16)).rank.value == most
+
+
 def test_files_and_objects_give_the_same_layer(tmp_path: Path) -> None:
     W, b = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).bfloat16(), torch.arange(50.0)
     save_file({"lm_head.weight": W, "other": W[:3].clone(), "b": b}, tmp_path / "model.safetensors")
