@@ -201,7 +201,12 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
     squares, means = _on_ellipse(found.fit, span, None if found.edit or found.doubt else norm, state_eps)
     measured = [_worst(*each) for each in ((found.fit.outside, found.fit.limit), squares, means)]
-    verdict, why = _verdict(found, *measured[1:], hidden=_may_hide_a_rounding(rows, d, entries))
+    rounding = 0.0
+    if _may_hide_a_rounding(rows, d, entries):
+        logits = np.where(found.fit.seen, span.hidden(found.fit) @ W.T + np.where(np.isfinite(bias), bias, 0.0), np.nan)
+        sizes = np.sqrt(np.nanmean(logits**2, 1)) / np.nanstd(logits, 1)  # of what is rounded, and of the rows
+        rounding = EPS["bfloat16"] / np.sqrt(12) * float(np.median(sizes))  # a root mean square
+    verdict, why = _verdict(found, *measured[1:], rounding=rounding)
     if verdict in (NOT, UNKNOWN) and is_padded:
         why += f"; {vocabularies}"
     known = squares[0][np.isfinite(squares[0])]
@@ -313,11 +318,11 @@ def _on_ellipse(fit: RowFits, span: Span, ellipse: Ellipse | None, state_eps: fl
     return result
 
 
-def _verdict(found: _Explanation, ellipse: Test | None, mean: Test | None, *, hidden: bool) -> tuple[str, str]:
+def _verdict(found: _Explanation, ellipse: Test | None, mean: Test | None, *, rounding: float) -> tuple[str, str]:
     fit = found.fit
     if np.median(fit.limit) >= np.median(np.sqrt(1 - (fit.coefficients.shape[1] - 1) / (fit.seen.sum(1) - 1))):
         return UNKNOWN, "the rows are so coarse, or so few tokens are seen, that any W would fit"
-    if not fit.fits.all() and hidden and np.median(fit.outside) <= EPS["bfloat16"] / np.sqrt(12):  # a root mean square
+    if not fit.fits.all() and np.median(fit.outside) <= rounding:
         return (
             UNKNOWN,
             "logits in bfloat16 would leave as much outside the span of W, and the rows do not show their type",
