@@ -206,10 +206,10 @@ def test_fewer_rows_than_dimensions() -> None:
         identify(rows, np.where(quantized == quantized[0, 0], np.nan, quantized))
 
 
-@pytest.mark.parametrize("offset", [0, -20])
+@pytest.mark.parametrize("offset", [0, -10])
 def test_logits_in_bfloat16_far_from_zero(offset: int, repeatable: None) -> None:
     """Their rounding is as large as the logits, of which the rows keep the differences alone."""
-    W, H = torch.randn(300, 32), torch.randn(20, 32)
+    W, H = torch.randn(300, 32), torch.randn(110, 32)
     W[:, 0] = 1 + 0.01 * W[:, 0]
     H[:, 0] = offset
     rows = (H @ W.T).bfloat16().float().log_softmax(1).numpy()
