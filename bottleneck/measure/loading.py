@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..core.json_file import explain_read_errors, read_json
 from ..errors import ConfigurationError, look_up
 from ..results.base import KINDS, Result, Results
@@ -35,32 +37,38 @@ def load(path: str | Path) -> Any:
     values = read_json(path, dict[str, Any], error=ConfigurationError, remedy=REMEDY, finite=True)
     if not isinstance(values.get("results"), list):
         return _loaded(values, path)
-    results: list[Any] = [_loaded(each, path) for each in values["results"]]
+    results: list[Any] = [_loaded(each, path, alone=len(values["results"]) < 2) for each in values["results"]]
     several: dict[Any, Any] = {RankReport: RankReports, Comparison: Comparisons}
     kinds = {*map(type, results)}
     return (several.get(kinds.pop(), Results) if len(kinds) == 1 else Results)(results)
 
 
-def _loaded(values: Any, path: Path) -> Result:
+def _loaded(values: Any, path: Path, *, alone: bool = True) -> Result:
     if not isinstance(values, dict) or "kind" not in values:
         raise ConfigurationError(f"{path} is not a result of this package: it has no kind; {REMEDY}")
     kind = look_up("kind of result", values["kind"], KINDS)
     result: Result = explain_read_errors(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))
-    return with_spectrum(result, path) if isinstance(result, RankReport) else result
+    return with_spectrum(result, path, alone=alone) if isinstance(result, RankReport) else result
 
 
-def with_spectrum(report: RankReport, path: Path) -> RankReport:
+def with_spectrum(report: RankReport, path: Path, *, alone: bool = True) -> RankReport:
     """Return a report with the singular values of the ``.npz`` file beside its JSON file, if there is one.
 
+    Values of another matrix are left out where the file holds several results, of which they may belong to another one.
+
     Raises:
-        ConfigurationError: they are of another matrix.
+        ConfigurationError: a file of one result has those of another matrix beside it.
     """
     beside = path.with_suffix(".npz")
-    if not beside.exists():
+    measured = Path(str(report.source.get("path"))).name.partition(":")[0]
+    if not beside.exists() or measured == beside.name:
         return report
     spectrum = load_spectrum(beside).spectrum
     shape, largest = (report.contexts, report.vocab), float(spectrum.values[0])
-    if spectrum.shape != shape or abs(largest - report.rank.sigma_1) > 1e-9 * largest:
+    sigmas = np.array([spectrum.values[0], spectrum.centered[0]])  # of a part the latter is judged
+    if spectrum.shape != shape or min(abs(sigmas - report.rank.sigma_1)) > 1e-9 * largest:
+        if not alone:
+            return report
         raise ConfigurationError(
             f"{path}: its matrix has {' × '.join(map(str, shape))} entries and σ_1 = {report.rank.sigma_1:.6g}, that "
             f"of the .npz file beside it {' × '.join(map(str, spectrum.shape))} and σ_1 = {largest:.6g}; "

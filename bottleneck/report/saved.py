@@ -59,7 +59,8 @@ def read_saved(paths: Sequence[Path]) -> Contents:
     models = []
     for seeds in groups.values():
         first = min(seeds, key=lambda each: each.seed)
-        models.append(_model(first, others))
+        alone = sum(each.path == first.path for each in saved) == 1
+        models.append(_model(first, others, alone=alone))
         if len(seeds) > 1:
             missing.append(f"{first.key}: seed {first.seed} is shown, of {len(seeds)} seeds")
         if models[-1].report.decomposition is None:
@@ -80,8 +81,8 @@ def _file(path: Path) -> list[Saved]:
     return [each if each.epoch is None else replace(each, model=path.stem) for each in saved]
 
 
-def _model(saved: Saved, others: Iterable[Saved]) -> Model:
-    report = with_spectrum(RankReport.from_dict(saved.report), saved.path)
+def _model(saved: Saved, others: Iterable[Saved], *, alone: bool) -> Model:
+    report = with_spectrum(RankReport.from_dict(saved.report), saved.path, alone=alone)
     key = f"{saved.path.resolve().parent.name}/{saved.model}"
     numbers, drawn = _numbers(saved, others)
     return Model(report, f"{saved.path}, written by version {saved.report['version']}", key, numbers, drawn)

@@ -165,7 +165,7 @@ def test_the_script_for_transformers(save: Any, text: Path, tmp_path: Path, monk
         same = sb.compare(str(tmp_path / "teacher"), expected, contexts=contexts)
         assert (same.contexts, same.statistics["kl"].value) == (contexts, pytest.approx(0, abs=1e-6))
     whole = log_softmax(np.random.default_rng(0).standard_normal((100, found.shape[1])), 1)
-    with pytest.raises(BottleneckError, match=r"100, .* 98; of these 2 texts, leave out the rows that predict no token"):
+    with pytest.raises(BottleneckError, match="98; of these 2 texts, leave out the rows that predict"):
         sb.compare(whole, expected)
 
 

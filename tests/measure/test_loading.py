@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from pathlib import Path
 
@@ -29,6 +30,23 @@ def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> 
     with pytest.raises(OutputError, match=r"y\.npz: another file is there, and the singular values go there"):
         report.save(tmp_path / "y.json")
     assert np.load(tmp_path / "y.npz")["mine"].tolist() == [0, 1, 2]
+
+
+def test_singular_values_of_a_part_and_of_one_of_several(tmp_path: Path) -> None:
+    """Also a user's own archive of the same name is left alone."""
+    rng = np.random.default_rng(0)
+    P, logits = rng.integers(1, 99, (20, 12)), rng.standard_normal((20, 12))
+    part = sb.rank((P / P.sum(1, keepdims=True)).round(4), kind="probabilities")
+    part.save(tmp_path / "part.json")
+    read = sb.load(tmp_path / "part.json")
+    np.testing.assert_array_equal(read.decomposition.centered, part.decomposition.centered)
+    sb.rank({"one": logits, "other": logits[:15]}, kind="logits").save(tmp_path / "both.json")
+    save_spectrum(tmp_path / "both.npz", sb.rank(logits[:15], kind="logits").spectrum, {})
+    assert [each.decomposition is not None for each in sb.load(tmp_path / "both.json")] == [False, True]
+    np.savez(tmp_path / "mine.npz", logits=logits)
+    mine = sb.rank(str(tmp_path / "mine.npz"), kind="logits")
+    (tmp_path / "mine.json").write_text(json.dumps(mine.to_dict()))
+    assert sb.load(tmp_path / "mine.json").rank == mine.rank
 
 
 def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
