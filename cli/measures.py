@@ -174,8 +174,11 @@ def identify(
     on the ellipse of its final norm (Finlayson et al. 2025).
     """
     from softmax_bottleneck.measure import identify
+    from softmax_bottleneck.sources.kinds import find_with
 
     opening: Any = {name: options.pop(name) for name in ROWS}
+    of_both = {*find_with(rows, opening["head"]).takes} & options.keys()
+    opening |= {name: options[name] for name in of_both}
     named: Any = list(models)
     layer: Any = options
     show_all(identify(rows, named, layer=layer, progress=progress(), **opening), as_format, json_to)

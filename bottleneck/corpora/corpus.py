@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -51,6 +51,18 @@ class RawText:
     where: str
     data: bytes
     split: str | None = None
+    sizes: tuple[int, ...] = ()
+    """Bytes of each text, with a newline, of several that were joined."""
+
+    @classmethod
+    def joined(cls, where: str, texts: Iterable[str], split: str | None = None) -> Self:
+        """Return texts joined by newlines; `CorpusError` for half a surrogate, which is not UTF-8."""
+        try:
+            parts = [text.encode() for text in texts]
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            raise CorpusError(f"{where} holds {half!a}, half of a surrogate pair, which is no character") from error
+        return cls(where, b"\n".join(parts), split, tuple(len(part) + 1 for part in parts))
 
     @classmethod
     def read(cls, file: Path, *, remedy: str = "give a readable text file") -> Self:

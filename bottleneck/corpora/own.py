@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,10 @@ from .vocabulary import Vocabulary
 
 IN_MEMORY = "the text"
 """Name of a text that is not in a file."""
+JSON = re.compile(r"(.*\.(?:jsonl?|ndjson))(?::(.+))?", re.IGNORECASE | re.DOTALL)
+TABLES = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
+PATHS = ("/", "./", "../", "~/")
+"""What begins a path, which may have spaces, and hardly a text."""
 
 
 def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
@@ -50,8 +57,9 @@ def given_data(data: Any) -> RawText | list[Ids] | None:
     """Return the text that ``data`` is or names, or the ids of its texts; ``None`` for a corpus and for ``None``.
 
     Args:
-        data: a text file; a file of JSON Lines (``FILE.jsonl:FIELD``, by default the field "text"); a text of several
-            words that is not the name of a corpus; or what `texts_in` takes, whose strings are joined by newlines.
+        data: a text file; a file of JSON, a record in each line or an array of them (``FILE.jsonl:FIELD``, by default
+            the field "text"); a text of several words that is not the name of a corpus; or what `texts_in` takes, whose
+            strings are joined by newlines.
 
     Raises:
         CorpusError: for a file that cannot be read, or a record without the field.
@@ -61,13 +69,11 @@ def given_data(data: Any) -> RawText | list[Ids] | None:
         return None
     if not isinstance(data, str | Path):
         texts: Any = texts_in(data)
-        return RawText(IN_MEMORY, "\n".join(texts).encode()) if texts and isinstance(texts[0], str) else texts
+        return RawText.joined(IN_MEMORY, texts) if texts and isinstance(texts[0], str) else texts
     name = str(data)
-    path, _, field = name.partition(".jsonl:") if ".jsonl:" in name else (name.removesuffix(".jsonl"), "", "text")
-    if path != name:
-        return _field(name, RawText.read(Path(f"{path}.jsonl")), field)
-    if name.endswith(".txt") or (exists(Path(name)) and kind_of(Path(name)) != "a folder"):
-        return RawText.read(Path(name))
+    if file := _file(name):
+        raw = RawText.read(file[0])
+        return raw if file[1] is None else _field(name, raw, file[1])
     if len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}:
         return RawText(IN_MEMORY, name.encode())
     return None
@@ -75,24 +81,42 @@ def given_data(data: Any) -> RawText | list[Ids] | None:
 
 def check_named(data: str) -> None:
     """Refuse a text file that is missing, empty or not UTF-8, and a corpus that is not here, in little time."""
-    path = Path(f"{data.partition('.jsonl:')[0]}.jsonl" if ".jsonl:" in data else data)
-    if path.suffix in (".txt", ".jsonl"):
-        RawText.read(path).decoded()
+    path = Path(data)
+    if file := _file(data):
+        RawText.read(file[0]).decoded()
     elif not path.suffix and not exists(path) and len(data.split()) == 1 and not is_present(data):
         load(data)
 
 
+def _file(name: str) -> tuple[Path, str | None] | None:
+    """Return the text file that a name means, and the field of its records; ``None`` for another name."""
+    if records := JSON.fullmatch(name):
+        return Path(records[1]), records[2] or "text"
+    path = Path(name)
+    if not exists(path):
+        is_path = name.endswith(".txt") or (name.startswith(PATHS) and "\n" not in name)
+        return (path, None) if is_path else None
+    if path.suffix.lower() in TABLES:
+        raise CorpusError(f"{name} is a table: write its column of texts to JSON Lines, or give it in Python")
+    return None if kind_of(path) == "a folder" else (path, None)
+
+
 def _field(name: str, text: RawText, field: str) -> RawText:
-    """Return the texts in one field of JSON Lines, joined by newlines."""
-    texts = []
-    for number, line in enumerate(filter(str.strip, text.decoded().split("\n")), 1):
+    """Return the texts in one field of JSON Lines, or of an array of records, joined by newlines."""
+    texts, whole = [], text.decoded()
+    with suppress(ValueError):
+        if isinstance(array := parse_json(whole), list):
+            whole = "\n".join(map(json.dumps, array))
+    for number, line in enumerate(filter(str.strip, whole.split("\n")), 1):
         where = f"{text.where}, record {number}"
         try:
             record = parse_json(line)
         except ValueError as error:
             raise CorpusError(f"{where} is not JSON ({first_line(error)}): each line must be one object") from error
+        if isinstance(record, str) and field == "text":
+            record = {field: record}
         if not isinstance(record, dict) or not isinstance(record.get(field), str):
             fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
             raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")
         texts.append(record[field])
-    return RawText(name, "\n".join(texts).encode())
+    return RawText.joined(name, texts)

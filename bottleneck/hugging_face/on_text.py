@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Unpack
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from ..core.files import sha256_bytes
 from ..core.options import HuggingFaceOptions, takes
-from ..corpora.batches import texts_in
+from ..corpora.batches import Ids, texts_in
 from ..corpora.own import given_data
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, Text
@@ -83,9 +83,19 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
             )
         ids, prefix = tokenizer.encode(written, bos=options["bos"], vocab_size=model.input_size)
         about: Any = {"name": raw.where, "split": raw.split, "sha256": sha256_bytes(written.encode())}
+        if len(raw.sizes) > 1:
+            about["joined"] = _beginnings(raw.sizes, ids, tokenizer)
         return Text(ids=ids, starts=np.zeros(1, np.int64), prefix=prefix, tokenizer=tokenizer, **about), True
 
     return encoded
+
+
+def _beginnings(sizes: Sequence[int], ids: Ids, tokenizer: Tokenizer) -> Ids:
+    """Return where texts of these sizes begin, by the bytes of the tokens, of which some tokenizers leave some out."""
+    tokens, places = np.unique(ids, return_inverse=True)
+    spelled = [len(each.encode(errors="surrogateescape")) for each in tokenizer.spelled(tokens.tolist())]
+    ends, texts = np.cumsum(np.array(spelled)[places]), np.cumsum(sizes)
+    return np.append(0, np.searchsorted(ends, texts[:-1] / texts[-1] * ends[-1]))
 
 
 def _of_kld(file: KldFile, model: HuggingFaceModel, bos: str) -> Text:

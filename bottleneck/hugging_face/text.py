@@ -94,4 +94,4 @@ def _dataset(name: str, split: str) -> RawText:
             "save the text as a .txt file and pass it with ",
             Parameter("data"),
         )
-    return RawText(name, "\n".join(texts).encode(), split)
+    return RawText.joined(name, texts, split)

@@ -48,6 +48,8 @@ class Text:
     """(T,), ascending: the indices of the predicted tokens; ``None`` for all but the first of each part."""
     prefix: Ids = field(default_factory=lambda: np.empty(0, np.int64))
     """Special tokens at the start of every window."""
+    joined: Ids | None = None
+    """(n,), ascending: where each of several texts begins that were joined to one part, up to a few tokens."""
     tokenizer: Names | None = None
     name: str | None = "token ids"
     """Name of the corpus, file or data set, if it has one."""
@@ -85,9 +87,10 @@ class Text:
         sizes = [len(each.encode(errors="surrogateescape")) for each in self.tokenizer.spelled(ids.tolist())]
         return int(counts @ np.array(sizes))
 
-    def beginnings(self, rows: int) -> NDArray[np.int64]:
-        """Return those of the first ``rows`` rows that predict the first token of a part."""
-        parts = np.searchsorted(self.starts, self.places[:rows], side="right")
+    def beginnings(self, rows: int, *, joined: bool = False) -> NDArray[np.int64]:
+        """Return those of the first ``rows`` rows that predict the first token of a part, or of a text in one."""
+        starts = self.joined if joined and self.joined is not None else self.starts
+        parts = np.searchsorted(starts, self.places[:rows], side="right")
         return np.flatnonzero(np.diff(parts, prepend=-1)).astype(np.int64)
 
     def sentence(self, row: int, length: int) -> str:

@@ -148,7 +148,7 @@ class Pair:
         reference, model = self._sources
         joined = {name: np.concatenate(parts, 1) for name, parts in self._found.items()}
         text = text_of(self._sources)
-        texts = None if text is None else text.beginnings(reference.shape[0])
+        texts = None if text is None else text.beginnings(reference.shape[0], joined=True)
         series = [joined[name][0] for name in ("kl", "nll") if name in joined]
         starts = np.arange(reference.shape[0]) if like_llama_cpp else block_starts(series, texts)
         found = {name: ByContext(each[0], each[1], self._is_partial, starts) for name, each in joined.items()}

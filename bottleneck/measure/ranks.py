@@ -12,7 +12,7 @@ from ..core.devices import has_float64, resolve_device
 from ..core.full_precision import precision_state
 from ..core.machine import peak_memory_bytes
 from ..core.options import RANK
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, Parameter
 from ..hugging_face import HuggingFaceModel
 from ..language_models import ModelOnText
 from ..results.quantity import DETAIL, Quantity
@@ -84,6 +84,11 @@ def rank(source: Source, **options: Unpack[RankOptions]) -> RankReport:
     state, how, eps = precision_state(), SpectrumSettings.of(options), options.get("eps")
     asked = None if eps is None else precision(eps)
     if isinstance(source, PartialSource):
+        for name in ("inf", "estimate_hidden_size"):
+            if options.get(name, default := RANK[name].default) != default:
+                raise ConfigurationError(
+                    Parameter(name), f" needs all log-probabilities, and {source.name} holds a part of them"
+                )
         report = partial_rank(source, asked or precision("float32"), how)
     else:
         report = _whole_rank(source, asked, options, how)

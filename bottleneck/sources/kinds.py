@@ -149,8 +149,10 @@ def find(source: Any) -> Kind:
     raise _unknown(source)
 
 
-def _beside_head(source: Any) -> Kind:
-    """Return the kind of a source beside ``head``: files of arrays, and folders of files, then hold hidden states."""
+def find_with(source: Any, head: str | None) -> Kind:
+    """Return the kind of a source; beside ``head`` files of arrays, and folders of files, hold hidden states."""
+    if head is None:
+        return find(source)
     try:
         kind = find(source)
     except (SourceError, RunError):
@@ -190,9 +192,7 @@ def open_sources(sources: Iterable[Any], options: Opening, own: Sequence[Opening
     alone = own or [Opening() for _ in names]
     defaults = {name: option.default for name, option in OPENING.items()}
     values: list[dict[str, Any]] = [{**defaults, **options, **each} for each in alone]
-    kinds = [
-        find(name) if each["head"] is None else _beside_head(name) for name, each in zip(names, values, strict=True)
-    ]
+    kinds = [find_with(name, each["head"]) for name, each in zip(names, values, strict=True)]
     taken = {"contexts", "device"}.union(*(kind.takes for kind in kinds))
     for name, kind, each, more in zip(names, kinds, values, alone, strict=True):
         check_options(HUGGING_FACE, each)

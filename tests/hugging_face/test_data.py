@@ -42,7 +42,11 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
     for field in ("text", "content"):
         rows = "".join(json.dumps({"id": 1, field: line}) + "\n" for line in LINES)
         (tmp_path / f"{field}.jsonl").write_text(rows)
-    names = ("d.txt", "text.jsonl", "text.jsonl:text", "content.jsonl:content")
+        (tmp_path / f"{field}.JSONL").write_text(rows)
+    (tmp_path / "array.json").write_text(json.dumps([{"body": line} for line in LINES], indent=1))
+    (tmp_path / "strings.json").write_text(json.dumps(LINES))
+    names = ("d.txt", "text.jsonl", "text.jsonl:text", "content.jsonl:content", "content.JSONL:content")
+    names += ("array.json:body", "strings.json")
     expected = perplexity(folder, data=str(tmp_path / "d.txt")).perplexity
     rows = datasets.Dataset.from_dict({"id": [1, 2], "text": LINES})
     held = [LINES, rows, rows["text"], rows.to_iterable_dataset(), rows.with_format("pandas"), rows[:], [*rows]]
@@ -54,9 +58,28 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
         assert perplexity(loaded, data=data).perplexity == expected
 
 
+def test_errors_count_the_texts_of_json_lines(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
+    """Where they begin is known to a few tokens; the text is read as one."""
+    folder, _, tokenizer = model
+    words = np.random.default_rng(0).integers(0, 30, 2000)
+    texts = [" ".join(f"w{word}" for word in part) for part in np.split(words, np.arange(80, 2000, 160))]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for data in (str(tmp_path / "t.jsonl"), texts):
+        text = sb.open(folder, data=data).text
+        begin = [len(tokenizer("\n".join(texts[:count]) + "\n")["input_ids"]) for count in range(1, len(texts))]
+        assert (text.starts.tolist(), len(text.joined)) == ([0], len(texts))
+        np.testing.assert_allclose(text.joined, [0, *begin], atol=5)
+        np.testing.assert_array_equal(text.places[text.beginnings(1000, joined=True)[1:6]], text.joined[1:6])
+    (tmp_path / "half.jsonl").write_text('{"text": "a \\ud83d"}')
+    with pytest.raises(BottleneckError, match=r"half.jsonl holds '.ud83d', half of a surrogate pair"):
+        perplexity(folder, data=str(tmp_path / "half.jsonl"))
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
+        ("./my texts/w1 w2.tokens", "cannot read my texts/w1 w2.tokens"),
+        ("table.csv", "table.csv is a table: write its column of texts to JSON Lines, or give it in Python"),
         ("missing.txt", "cannot read missing.txt"),
         ("latin.txt", "line 1: the byte 0xe9 is not UTF-8"),
         ("empty.jsonl", "empty.jsonl is empty"),
@@ -72,6 +95,7 @@ def test_a_text_is_looked_at_before_a_model(data: str, sentence: str, tmp_path: 
     monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path))
     Path("latin.txt").write_bytes(b"caf\xe9")
     Path("empty.jsonl").write_bytes(b" \n")
+    Path("table.csv").write_text("text\nw1 w2 w3\n")
     Path("folder").mkdir()
     with pytest.raises(BottleneckError, match=sentence):
         sb.rank("nobody/no-model", data=data)  # which would have to be fetched

@@ -175,6 +175,9 @@ def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
             compare(one, other, kind="logits", **options)
     with pytest.raises(SourceError, match="holds a part of each distribution: give it as the reference of compare"):
         kld(file)
+    for options in ({"inf": "drop-columns"}, {"estimate_hidden_size": True}):
+        with pytest.raises(BottleneckError, match="needs all log-probabilities"):
+            rank(file, **options)
     wider = np.concatenate([Q, np.full((36, 2), -50.0)], 1)
     assert "cut to the first 301 tokens" in " ".join(compare(file, wider, kind="logits").notes)
 
