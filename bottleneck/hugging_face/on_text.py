@@ -11,12 +11,13 @@ from torch import nn
 
 from ..core.files import sha256_bytes
 from ..core.options import HuggingFaceOptions, takes
-from ..corpora.batches import Ids, texts_in
+from ..corpora.batches import texts_in
 from ..corpora.own import given_data
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, Text
 from ..language_models.llama_cpp import KldFile, is_kld
 from ..language_models.reading import Reading
+from ..language_models.text import Ids
 from .model import HuggingFaceModel, loaded_model, saved_model
 from .text import read_ids, read_text
 from .tokenizer import Tokenizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, LlamaConfig
 
 from softmax_bottleneck import heads, identify
+from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face.final_norm import final_ellipse
 from softmax_bottleneck.hugging_face.model import loaded_model
@@ -204,6 +207,18 @@ def test_fewer_rows_than_dimensions() -> None:
     assert (coarse.verdict, "logits in bfloat16" in coarse.why) == (UNKNOWN, True)
     with pytest.raises(SourceError, match="W of array holds numbers that are not finite"):
         identify(rows, np.where(quantized == quantized[0, 0], np.nan, quantized))
+
+
+def test_a_bias_is_that_of_rows_made_of_states_too(tmp_path: Path, repeatable: None) -> None:
+    arrays = {"h": torch.randn(60, 16), "w": torch.randn(300, 16), "b": torch.randn(300)}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array.numpy())
+    h, w, b = (str(tmp_path / f"{name}.npy") for name in arrays)
+    done = CliRunner().invoke(main, ["identify", h, w, "--head", w, "--bias", b, "--json", "-"])
+    assert json.loads(done.stdout)["verdict"] == LAYER, done.output
+    np.save(tmp_path / "rows.npy", (arrays["h"] @ arrays["w"].T + arrays["b"]).log_softmax(1).numpy())
+    done = CliRunner().invoke(main, ["identify", str(tmp_path / "rows.npy"), w, "--bias", b, "--json", "-"])
+    assert json.loads(done.stdout)["verdict"] == LAYER, done.output
 
 
 @pytest.mark.parametrize("offset", [0, -10])
