@@ -76,11 +76,11 @@ class Identification(Result, kind="identification"):
     unrelated: float
     """Expected norm outside the span of an unrelated W, √(1 − d/(M − 1))."""
     ellipse: Test | None
-    """|‖(h − β)/γ‖²/d − 1|; ``None`` without a final norm, or if W does not determine h."""
+    """|‖(h − β)/γ‖²/d − 1| of the middle row; ``None`` without a final norm, or if W does not determine h."""
     on_ellipse: tuple[float, float] | None
     """Mean and standard deviation of ‖(h − β)/γ‖²/d over the rows."""
     mean: Test | None
-    """|mean of (h − β)/γ| behind a LayerNorm."""
+    """|mean of (h − β)/γ| of the middle row, behind a LayerNorm."""
     why: str
     """One sentence about the verdict."""
 
@@ -200,7 +200,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     found = _explain(entries, span, d)
     state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
     squares, means = _on_ellipse(found.fit, span, None if found.edit or found.doubt else norm, state_eps)
-    measured = [_worst(*each) for each in ((found.fit.outside, found.fit.limit), squares, means)]
+    measured = [_at(found.fit.outside, found.fit.limit, 1.0), _at(*squares, 0.5), _at(*means, 0.5)]
     rounding = 0.0
     if _may_hide_a_rounding(rows, d, entries):
         logits = np.where(found.fit.seen, span.hidden(found.fit) @ W.T + np.where(np.isfinite(bias), bias, 0.0), np.nan)
@@ -222,12 +222,14 @@ def _may_hide_a_rounding(rows: Source, d: int, entries: Entries) -> bool:
     return rows.precision.assumed and (rows.shape[0] <= d + 1 + FEWEST or entries.replaced)
 
 
-def _worst(values: Matrix, limits: Matrix) -> Test | None:
+def _at(values: Matrix, limits: Matrix, share: float) -> Test | None:
+    """Return the value and the limit of the row beside which a share of the rows is farther below theirs."""
     values = np.abs(values)
     known = np.isfinite(values) & np.isfinite(limits)
     if not known.any():
         return None
-    place = int(np.argmax(np.where(known, values / np.where(limits > 0, limits, 1e-300), -1)))
+    order = np.argsort(np.where(known, values / np.where(limits > 0, limits, 1e-300), np.inf))
+    place = order[int(share * (known.sum() - 1))]
     return Test(float(values[place]), float(limits[place]))
 
 

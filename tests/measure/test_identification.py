@@ -117,6 +117,14 @@ def test_a_body_may_change_and_a_head_may_not(make: Callable[..., Any]) -> None:
     assert one(rows_of(steered), model).verdict == STATES
 
 
+def test_a_single_row_does_not_decide() -> None:
+    model = llama()
+    rows = rows_of(model)
+    rows[0] = log_softmax(1.01 * rows[0])  # in the span of W, off the ellipse
+    assert one(rows, model).verdict == SAME
+    assert one(log_softmax(1.01 * rows, 1), model).verdict == STATES
+
+
 def test_coarse_and_floored_rows_say_what_they_still_can(write_kld: Callable[..., Path]) -> None:
     model, other = llama(), llama(1)
     rows = rows_of(model)
