@@ -115,6 +115,8 @@ def _field(name: str, text: RawText, field: str) -> RawText:
             raise CorpusError(f"{where} is not JSON ({first_line(error)}): each line must be one object") from error
         if isinstance(record, str) and field == "text":
             record = {field: record}
+        if isinstance(record, dict) and record.get(field, "") is None:
+            continue
         if not isinstance(record, dict) or not isinstance(record.get(field), str):
             fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
             raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")

@@ -111,7 +111,8 @@ def _(source: str) -> str | None:
     if key == "array file" and top_k.has_columns(source):
         return "distillation set"
     path = Path(source)
-    return key or sniff(path) or ("hugging-face" if not path.exists() and is_hub_id(source) else None)
+    inside = sniff(path)  # a folder of any name
+    return inside or key or ("hugging-face" if not path.exists() and is_hub_id(source) else None)
 
 
 def sniff(folder: Path) -> str | None:

@@ -130,6 +130,8 @@ def native_dtype(block: Any) -> str:
     Of a table whose columns have several types, the least precise one counts.
     """
     if hasattr(block, "columns"):
+        if not hasattr(block, "dtypes"):
+            raise MatrixError(f"a {type(block).__name__} is not read as numbers: give its to_pandas()")
         names = {type_name(dtype) for dtype in block.dtypes}
         return max(names - {WHOLE}, key=EPS.__getitem__, default=WHOLE)
     return type_name(getattr(block, "dtype", "float64"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow
 import pytest
 import torch
 import transformers
@@ -40,7 +41,7 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
     folder, loaded, tokenizer = model
     (tmp_path / "d.txt").write_text("\n".join(LINES))
     for field in ("text", "content"):
-        rows = "".join(json.dumps({"id": 1, field: line}) + "\n" for line in LINES)
+        rows = "".join(json.dumps({"id": 1, field: line}) + "\n" for line in (LINES[0], None, LINES[1]))
         (tmp_path / f"{field}.jsonl").write_text(rows)
         (tmp_path / f"{field}.JSONL").write_text(rows)
     (tmp_path / "array.json").write_text(json.dumps([{"body": line} for line in LINES], indent=1))
@@ -56,6 +57,13 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
     ids = tokenizer("\n".join(LINES))["input_ids"]
     for data in (ids, np.array(ids), torch.tensor([ids]), tokenizer("\n".join(LINES), return_tensors="pt")):
         assert perplexity(loaded, data=data).perplexity == expected
+
+
+def test_a_folder_of_any_name(model: tuple[Path, Any, Any]) -> None:
+    named = model[0].rename(model[0].with_name("student.pt"))
+    assert sb.open(named, data=LINES).shape[1] == 60
+    with pytest.raises(BottleneckError, match="a Table is not read as numbers: give its to_pandas"):
+        sb.rank(pyarrow.table({"a": [1.0, 2.0]}))
 
 
 def test_errors_count_the_texts_of_json_lines(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
