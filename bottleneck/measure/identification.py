@@ -200,7 +200,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     found = _explain(entries, span, d)
     state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
     squares, means = _on_ellipse(found.fit, span, None if found.edit or found.doubt else norm, state_eps)
-    measured = [_at(found.fit.outside, found.fit.limit, 1.0), _at(*squares, 0.5), _at(*means, 0.5)]
+    measured = [_at(found.fit.outside, found.fit.limit), _at(*squares, share=0.5), _at(*means, share=0.5)]
     rounding = 0.0
     if _may_hide_a_rounding(rows, d, entries):
         logits = np.where(found.fit.seen, span.hidden(found.fit) @ W.T + np.where(np.isfinite(bias), bias, 0.0), np.nan)
@@ -222,7 +222,7 @@ def _may_hide_a_rounding(rows: Source, d: int, entries: Entries) -> bool:
     return rows.precision.assumed and (rows.shape[0] <= d + 1 + FEWEST or entries.replaced)
 
 
-def _at(values: Matrix, limits: Matrix, share: float) -> Test | None:
+def _at(values: Matrix, limits: Matrix, *, share: float = 1.0) -> Test | None:
     """Return the value and the limit of the row beside which a share of the rows is farther below theirs."""
     values = np.abs(values)
     known = np.isfinite(values) & np.isfinite(limits)
