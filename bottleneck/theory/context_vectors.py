@@ -104,7 +104,7 @@ def _minimize(
 ) -> tuple[Tensor, Tensor, int]:
     """Move ``a`` to the minima; return the divergences there, the gaps, and the steps taken."""
     kl = _divergence(log_p, X, b, a)
-    gap = kl.clone()
+    gap = kl.clone() if X.shape[1] else torch.zeros_like(kl)  # without directions nothing can be gained
     at_once = max(1, WORK_ENTRIES // max(1, X.numel()))
     steps = 0
     while X.shape[1] and steps < max_steps:

@@ -105,6 +105,7 @@ def test_the_best_is_uniform_over_tokens_of_symmetric_embeddings(W: Any, p: Any,
     assert best.attained == (attained,)
     assert best.recession.any() != attained
     assert best.value[0] == pytest.approx(np.log(tokens), abs=1e-9)
+    assert best.gap[0] <= 1e-10
     assert _cross_entropy(p, W @ (best.h[0] + 40 * best.recession[0])) == pytest.approx(np.log(tokens), abs=1e-9)
 
 
