@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..core.files import open_file
 from ..errors import ConfigurationError, SourceError
@@ -33,6 +34,9 @@ ALIGNMENT, SHARDS = "general.alignment", "split.count"
 TOKENS = "tokenizer.ggml.tokens"
 OUTPUT, INPUT = "output.weight", "token_embd.weight"
 """Names of the output embeddings, and of the input embeddings, which are both if the former are missing."""
+ELSEWHERE = "measure the folder it was made of, or a file of llama-perplexity --kl-divergence-base"
+FREQUENCIES, OLD_FREQUENCIES = "rope_freqs.weight", "attn_rot_embd.weight"
+"""Names of the divisors of the rotary frequencies, and of the plain frequencies in old files."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class Header:
     """The first byte of each tensor in the file, and its dimensions, the length of a row first."""
     elements: int
     """Number of elements of all tensors."""
-    has_tokenizer: bool
+    values: dict[str, Any]
+    """The metadata; the length of a list stands for it."""
 
     @property
     def quantization(self) -> str:
@@ -101,13 +106,57 @@ def read_header(file: Path) -> Header:
                 if start + offset + count // block * block_bytes > len(data):
                     raise ValueError(f"the tensor {name} ends after the file, which may be truncated")
                 types[name], places[name], elements = names[kind], (start + offset, dimensions), elements + count
-            return Header(types, places, elements, TOKENS in values)
+            return Header(types, places, elements, values)
     except OSError as error:
         raise SourceError(f"cannot read {file}: {error.strerror}") from error
     except KeyError as error:
         raise SourceError(f"{file} is damaged or newer than the package gguf ({error} is unknown); {AGAIN}") from error
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise SourceError(f"{file} is not a whole GGUF file ({error}); {AGAIN}") from error
+
+
+def complete(model: Any, file: Path) -> None:
+    """Scale a model's rotary frequencies as its file says, which transformers does not, and refuse what it left out.
+
+    llama.cpp turns pair i of n dimensions by base^(−2i/n) / (factor · divisor_i) at each position.
+
+    Raises:
+        SourceError: for other rotary positions, or tensors that the model does not take; it names them.
+    """
+    from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
+
+    header = read_header(file)
+    architecture = header.values["general.architecture"]
+    processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config={})
+    unused = {*header.types} - {*get_gguf_hf_weights_map(model, processor)}
+    unused = {name for name in unused if not name.endswith(OLD_FREQUENCIES)}
+    about = {key.removeprefix(f"{architecture}."): value for key, value in header.values.items()}
+    if frequencies := [each for name, each in model.named_buffers() if name.endswith("inv_freq")]:
+        size = about.get("rope.dimension_count") or about.get("attention.key_length")
+        size = size or about["embedding_length"] // about["attention.head_count"]
+        plain = about.get("rope.freq_base", 1e4) ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+        scaling, factor = about.get("rope.scaling.type", "linear"), about.get("rope.scaling.factor", 1.0)
+        divisors = torch.full_like(plain, factor if scaling == "linear" else 1.0)
+        if header.types.get(FREQUENCIES) == "F32":
+            divisors *= torch.from_numpy(np.fromfile(file, "<f4", size // 2, offset=header.places[FREQUENCIES][0]))
+            unused.discard(FREQUENCIES)
+        same_size = [each for each in frequencies if each.shape == plain.shape]
+        for each in same_size:
+            if torch.allclose(each.double(), plain, 1e-4):  # other layers may have another base
+                each /= divisors
+        is_scaled = any(torch.allclose(each.double(), plain / divisors, 1e-4) for each in same_size)
+        is_other = (scaling not in ("linear", "none") and factor != 1) or about.get("rope.scaling.attn_factor", 1) != 1
+        if is_other or not is_scaled:
+            said = ", ".join(f"{key} {value}" for key, value in about.items() if key.startswith("rope."))
+            raise SourceError(
+                f"transformers does not give the model the rotary positions of {file} ({said or 'base 10000'}): "
+                f"{ELSEWHERE}"
+            )
+    if unused:
+        raise SourceError(
+            f"{file} holds {len(unused)} tensors that transformers does not give the model, first {min(unused)}: "
+            f"{ELSEWHERE}"
+        )
 
 
 @contextmanager

@@ -122,6 +122,8 @@ def load(kind: Any, path: Path, config: Any, files: list[Path], **options: Any) 
             else:
                 _check_types(kind, path, config, files)
             model, info = kind.from_pretrained(place, trust_remote_code=False, **options)
+            if path.is_file():
+                gguf.complete(model, path)
         except (*FAILURES, OSError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {first_line(error)}") from error
     if misfit := _misfit(model, info):

@@ -244,7 +244,7 @@ def gguf_model(file: Path, *, dtype: str = "float32", device: str = "cpu") -> Hu
         kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         config.tie_word_embeddings = gguf.OUTPUT not in header.types  # transformers ties all of Falcon's and BLOOM's
     more: Any = {"device": device, "quantization": header.quantization}
-    if header.has_tokenizer:
+    if gguf.TOKENS in header.values:
         more["tokenizer"] = lambda: gguf_tokenizer(file)
     model = unloaded_model(kind, config, file, [file], dtype=body_dtype(dtype, None), **more)
     needed = sum(parameter.numel() for parameter in model.module.parameters())

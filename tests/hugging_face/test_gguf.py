@@ -105,6 +105,34 @@ def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) 
     assert "W in Q8_0, body in Q8_0, F32" in str(report)
 
 
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+"""Rotary scaling of Llama 3, whose pairs of dimensions turn less, between 1 and 8 times."""
+
+
+def test_rotary_positions_are_scaled_as_the_file_says(model: Path, tmp_path: Path) -> None:
+    """Transformers drops the scaling of a file; that of a configuration it applies itself."""
+    plain: Any = transformers.AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name)
+    turns = 64 / (2 * np.pi * 1e4 ** (np.arange(0, 16, 2) / 16))  # within 64 tokens
+    smooth = np.clip((turns - 1) / 3, 0, 1)
+    divisors = (1 / ((1 - smooth) / 8 + smooth)).astype(np.float32)
+    scalings: list[tuple[dict[str, Any], Callable[..., Any]]] = [
+        ({"rope_type": "llama3", **LLAMA3}, lambda to: to.add_tensor("rope_freqs.weight", divisors)),
+        (
+            {"rope_type": "linear", "factor": 3.0},
+            lambda to: (to.add_rope_scaling_type(gguf.RopeScalingType.LINEAR), to.add_rope_scaling_factor(3.0)),
+        ),
+    ]
+    for number, (scaling, change) in enumerate(scalings):
+        values = {**plain.config.to_dict(), "rope_parameters": {"rope_theta": 1e4, **scaling}}
+        scaled: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig.from_dict(values)).eval()
+        scaled.load_state_dict(plain.state_dict())
+        with torch.no_grad():
+            logits = scaled(torch.from_numpy(IDS[None, :59])).logits[0]
+        file = write(tmp_path / f"{number}.gguf", change=change)
+        ((_, log_probs),) = sb.open(file, data=IDS, context_length=59, stride=59).blocks()
+        torch.testing.assert_close(torch.from_numpy(log_probs), torch.log_softmax(logits, -1), rtol=1e-4, atol=1e-4)
+
+
 def test_transformers_reads_through_the_quick_reader(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only within: what it reads is what gguf's own reader would give it."""
     opened = []
@@ -169,6 +197,12 @@ def test_an_output_layer_of_its_own_is_not_tied(tmp_path: Path) -> None:
     assert not gguf_model(file).tied
 
 
+def biased(to: gguf.GGUFWriter) -> None:
+    """Write the biases that Qwen2 has."""
+    for name, size in {"q": d, "k": 16, "v": 16}.items():
+        to.add_tensor(f"blk.0.attn_{name}.bias", np.ones(size, np.float32))
+
+
 HUGE = struct.pack("<Q", 1 << 60)
 
 
@@ -201,6 +235,18 @@ def test_files_that_are_refused(tmp_path: Path, change: Callable[[bytes], bytes]
         ({"layers": 20}, r"holds 11,\d{3} weights, and the model that it describes has 1\d\d,\d{3}"),
         ({"shards": lambda writer: writer.add_uint16("split.count", 3)}, "one of 3 shards .* llama-gguf-split --merge"),
         ({"lists": lambda writer: writer.add_array("lists", [[1, 2], [3]])}, "9 is unknown"),
+        (
+            {"biases": lambda to: to.add_tensor("blk.0.attn_q.bias", np.ones(d, np.float32))},
+            r"holds 1 tensors that transformers does not give the model, first blk\.0\.attn_q\.bias: measure the",
+        ),
+        (
+            {"yarn": lambda to: (to.add_rope_scaling_type(gguf.RopeScalingType.YARN), to.add_rope_scaling_factor(4.0))},
+            r"rotary positions of \S+ \(rope\.scaling\.type yarn, rope\.scaling\.factor 4\.0\): measure the",
+        ),
+        (
+            {"architecture": "qwen2", "partial": lambda to: to.add_rope_dimension_count(8), "biased": biased},
+            r"rotary positions of \S+ \(rope\.dimension_count 8\): measure the",
+        ),
     ],
 )
 def test_models_that_are_refused(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
