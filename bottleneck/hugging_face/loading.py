@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -32,6 +34,11 @@ FIXED: dict[str, Any] = {
 """Arguments of ``from_pretrained`` that are always these, with ``trust_remote_code=False``."""
 FAILURES = (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 """Errors of a model whose weights or settings do not fit each other."""
+
+
+BUFFERS = re.compile(r"(inv_freq|position_ids|masked_bias|(^|\.)(attn|attention)\.bias)$")
+"""Names of masks and positions that old files hold, which models compute themselves."""
+logger = logging.getLogger(__name__)
 
 
 class Loadable(Protocol):
@@ -126,7 +133,7 @@ def load(kind: Any, path: Path, config: Any, files: list[Path], **options: Any) 
                 gguf.complete(model, path)
         except (*FAILURES, OSError, ImportError, UnpicklingError) as error:
             raise SourceError(f"transformers cannot load {path}: {first_line(error)}") from error
-    if misfit := _misfit(model, info):
+    if misfit := _misfit(model, info) or _unused(model, path, info["unexpected_keys"]):
         raise SourceError(f"the weights of {path} do not fit its configuration: {misfit}")
     return model
 
@@ -156,6 +163,28 @@ def _misfit(model: Any, info: Mapping[str, Any]) -> str:
     else:
         remedy = folder.AGAIN
     return f"{missing[0]} is missing; {remedy}"
+
+
+def _unused(model: Any, path: Path, names: Collection[str]) -> str:
+    """Return which weights of layers or biases the model leaves out, and what to do; log other tensors left out."""
+    names = sorted(name for name in names if not BUFFERS.search(name))
+    patterns = {re.sub(r"\d+", "0", name) for name in model.state_dict()}
+    modules = dict(model.named_modules())
+
+    def is_part(name: str) -> bool:
+        module, _, leaf = name.rpartition(".")
+        pattern = re.sub(r"\d+", "0", name)
+        return leaf in getattr(modules.get(module), "_parameters", ()) or any(
+            is_same_name(pattern, each) for each in patterns
+        )
+
+    if not names:
+        return ""
+    said = f"{len(names)} tensors of the files are not used, first {names[0]}"
+    if all(map(is_part, names)) and not hasattr(model.config, "quantization_config"):
+        return f"{said}: put the config.json beside them that was saved with them"
+    logger.warning("%s: %s", path, said)
+    return ""
 
 
 def _check_types(kind: Any, path: Path, config: Any, files: list[Path]) -> None:

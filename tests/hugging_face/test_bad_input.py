@@ -142,6 +142,10 @@ SPOILT: list[tuple[Spoil, str]] = [
     (lambda f: rename_weights(f, "_orig_mod."),
      r"is missing; _orig_mod\.\S+ has a name too long: save the model itself"),
     (lambda f: change_weights(f, lambda t: t.__delitem__(INNER)), f"{INNER} is missing; download the model again"),
+    (lambda f: change_weights(f, lambda t: t.update({name.replace("h.0", "h.1"): t[name].clone() for name in list(t)})),
+     r"11 tensors of the files are not used, first transformer\.h\.1\.attn\.c_attn\.weight: put the config\.json"),
+    (lambda f: change_weights(f, lambda t: t.update({"lm_head.bias": torch.ones(60)})),
+     r"1 tensors of the files are not used, first lm_head\.bias: put the config\.json"),
     (lambda f: (f / "tokenizer.json").write_text(LFS), r"tokenizer\.json is a Git LFS pointer"),
     (lambda f: write_numbers(f, torch.float8_e4m3fn),
      r"weights of .* hold \S+ as F8_E4M3, .* and its config.json names no quantization that transformers knows"),
@@ -173,6 +177,7 @@ MASKS = {"transformer.h.0.attn.bias": torch.ones(1, 1, 64, 64, dtype=torch.uint8
     ("change", "options"),
     [
         (lambda f: change_weights(f, lambda t: t.update(MASKS)), {}),  # as older files of GPT-2
+        (lambda f: change_weights(f, lambda t: t.update({"lm_head.weight": t[WTE].clone()})), {}),  # tied
         (shard, {}),
         (pickle_weights, {"allow_pickle": True}),
     ],
@@ -181,6 +186,16 @@ def test_what_is_the_same_model(change: Spoil, options: dict[str, Any], folder: 
     whole = rank(open_model(folder)).spectrum.values
     change(folder)
     assert (rank(open_model(folder, **options)).spectrum.values == whole).all()
+
+
+def test_other_tensors_are_named_and_left_out(folder: Path, open_model: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """As heads that predict several tokens are, whose layer has parts that others have not."""
+    whole = rank(open_model(folder)).spectrum.values
+    assert not caplog.messages
+    extra = {"transformer.h.1.ln_1.weight": torch.ones(8), "transformer.h.1.eh_proj.weight": torch.ones(8, 16)}
+    change_weights(folder, lambda t: t.update(extra))
+    assert (rank(open_model(folder)).spectrum.values == whole).all()
+    assert caplog.messages == [f"{folder}: 2 tensors of the files are not used, first transformer.h.1.eh_proj.weight"]
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
