@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -209,12 +210,17 @@ def _context(entries: Any, followed: tuple[int | str, float] | None, is_by_id: b
         # An id has one number; that of a text may be another token's.
         is_shown = again and (isinstance(token, int) or value <= LEAST or math.isclose(again[0], value, rel_tol=1e-5))
         pairs += [] if is_shown else [followed]
-    log_probs: dict[int | str, float] = {}
-    for name, value in pairs:
-        if name in log_probs:
-            ceiling = max(ceiling, value, log_probs[name])
-        log_probs[name] = math.nan if name in log_probs else value
-    return Context(log_probs, ceiling, followed and followed[0]) if pairs else None
+    return context_of(pairs, ceiling, followed and followed[0]) if pairs else None
+
+
+def context_of(pairs: Sequence[tuple[int | str, float]], ceiling: float, target: int | str | None) -> Context:
+    """Return a context, in which a token that has several log-probabilities is unseen."""
+    log_probs = dict(pairs)
+    if len(log_probs) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        ceiling = max(ceiling, *(value for name, value in pairs if counts[name] > 1))
+        log_probs |= {name: math.nan for name in log_probs if counts[name] > 1}
+    return Context(log_probs, ceiling, target)
 
 
 def lowest(values: Iterable[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +22,9 @@ from ..errors import Parameter, SourceError, first_line
 from ..language_models.llama_cpp import MOST_TOKENS
 from ..language_models.text import Names, Text
 from ..spectrum import EPS
-from .answers import LEAST, Answer, Context, lowest, read_answers
+from .answers import LEAST, Answer, Context, context_of, lowest, read_answers
 from .partial import FLOAT32, Part, PartialSource
+from .probabilities import MISSED
 
 AMBIGUOUS = "\N{REPLACEMENT CHARACTER}"
 """What a server writes for bytes that are a part of a character: tokens of such a text cannot be told apart."""
@@ -188,8 +190,15 @@ class TopK(PartialSource):
         T = len(self._ceilings)
         p, least = np.exp(self._values), np.ones(T)
         np.minimum.at(least, self._rows, p)
-        error = p * (self._grid / 2 + self._eps * np.abs(self._values))
-        missed = np.maximum(WHOLE, np.bincount(self._rows, error, T))
+        off = self._grid / 2 + self._eps * np.abs(self._values)
+        total = np.bincount(self._rows, p * np.exp(-off), T)
+        if (wrong := total > 1 + MISSED).any():
+            row = int(wrong.argmax())
+            raise SourceError(
+                f"{self.description['path']}: the probabilities of context {row} sum to {total[row]:.4g}, and those of "
+                "all tokens sum to 1: leave out padding, or give natural logarithms of probabilities"
+            )
+        missed = np.maximum(WHOLE, np.bincount(self._rows, p * off, T))
         ends = (1 - np.bincount(self._rows, p, T) <= missed) & (least > CLEAR * missed)
         return np.bincount(self._rows, minlength=T), ends
 
@@ -292,22 +301,23 @@ def open_parquet(path: str) -> TopK:
     import pyarrow.parquet
 
     try:
-        columns = [pyarrow.parquet.read_table(path, columns=[name])[name].to_pylist() for name in _columns(path)]
-        if TARGET in pyarrow.parquet.read_schema(path).names:  # as `dump` writes it
-            targets = pyarrow.parquet.read_table(path, columns=[TARGET])[TARGET].to_pylist()
-            rows = zip(*columns, targets, strict=True)
-            contexts = [Context(dict(zip(a, b, strict=True)), lowest(b), None if t < 0 else t) for a, b, t in rows]
-            return TopK([Answer(None, [*contexts], None)], path)
-        pairs = [pair for pair in zip(*columns, strict=True) if None not in pair]
-        if any(isinstance(ids, list) and isinstance(next(iter(ids), 0), list | None) for ids, _ in pairs):
-            pairs = [pair for ids, values in pairs for pair in zip(ids, values, strict=True) if None not in pair]
-        contexts = [Context(dict(zip(ids, values, strict=True)), lowest(values), None) for ids, values in pairs]
-        return TopK([Answer(None, [*contexts], None)], path)
+        names = [*_columns(path), *({TARGET} & {*pyarrow.parquet.read_schema(path).names})]  # as `dump` writes it
+        columns = [pyarrow.parquet.read_table(path, columns=[name])[name].to_pylist() for name in names]
+        rows = [row for row in zip(*columns, strict=True) if None not in row[:2]]
+        if any(isinstance(ids, list) and isinstance(next(iter(ids), 0), list | None) for ids, *_ in rows):
+            rows = [pair for row in rows for pair in zip(*row[:2], strict=True) if None not in pair]
+        return TopK([Answer(None, [_context(*row) for row in rows], None)], path)
     except DAMAGE as error:
         raise SourceError(
             f"{path} does not hold a list of token_ids and one of as many log_probs for each context "
             f"({first_line(error)})"
         ) from error
+
+
+def _context(ids: Sequence[int], values: Sequence[float | None], target: int | None = None) -> Context:
+    """Return the context of a row, whose padding is null, NaN or −∞."""
+    pairs = [(name, value) for name, value in zip(ids, values, strict=True) if value is not None and value > -math.inf]
+    return context_of(pairs, lowest(value for _, value in pairs), None if target is None or target < 0 else target)
 
 
 COLUMNS = "token_ids", "log_probs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -137,6 +138,32 @@ def test_a_distillation_set(tmp_path: Path) -> None:
         pyarrow.parquet.write_table(table, path)
         with pytest.raises(SourceError, match=message):
             rank(str(path))
+
+
+def test_a_distillation_set_with_padding_and_repeated_ids(tmp_path: Path) -> None:
+    """Padding says nothing, and a token that has two numbers is unseen, as intervals say that hold the whole P."""
+    P, Q, _ = models()
+    path, counts = tmp_path / "set.parquet", np.random.default_rng(0).integers(2, K + 1, T)
+
+    def read(ids: Any, values: Any, **more: Any) -> Any:
+        pyarrow.parquet.write_table(pyarrow.table({"token_ids": ids, "log_probs": values, **more}), path)
+        return open_source(str(path)).of_vocabulary(M)  # type: ignore[attr-defined]
+
+    ids, values = [top(row) for row in P], [row[top(row)].tolist() for row in P]
+    (ragged,) = read(*([row[:n] for row, n in zip(rows, counts, strict=True)] for rows in (ids, values))).parts()
+    for pad, name in itertools.product((-math.inf, math.nan, None), (0, -1)):
+        padded = [row[:n] + [name] * (K - n) for row, n in zip(ids, counts, strict=True)]
+        (part,) = read(padded, [row[:n] + [pad] * (K - n) for row, n in zip(values, counts, strict=True)]).parts()
+        assert np.array_equal(part.seen, ragged.seen)
+        assert np.array_equal(part.log_probs, ragged.log_probs)
+    with pytest.raises(SourceError, match=r"the probabilities of context \d+ sum to 1\.\d+, .*: leave out padding"):
+        read(padded, [row[:n] + [0.0] * (K - n) for row, n in zip(values, counts, strict=True)])
+    source = read([[*row[:-1], row[0]] for row in ids], values, target=[None, *range(T - 1)])
+    assert source.targets.tolist() == [-1, *range(T - 1)]
+    (part,) = source.parts()
+    assert [np.flatnonzero(row).tolist() for row in part.seen] == [sorted(row[1:-1]) for row in ids]
+    kl, found = (np.exp(P) * (P - Q)).sum(1).mean(), compare(str(path), Q).statistics["kl"]
+    assert abs(found.value - kl) <= found.roundoff
 
 
 def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None:
