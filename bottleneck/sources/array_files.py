@@ -8,7 +8,7 @@ import itertools
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ NOT_READ = (".pkl", ".pickle", ".joblib", ".feather", ".xlsx", ".json", ".gz", "
 
 STATES = "hidden_states"
 """Name of the array of hidden states in a file, which is vLLM's."""
-FEWEST_ROWS = 10
-"""Rows of a table whose first column can look like an index."""
+FEWEST_ROWS, FEW_ROWS = 10, 3
+"""Rows of a table one of whose columns can look like an index, also beside other whole numbers or only without them."""
 SAMPLE = 1_000_000
 """Numbers of a text file whose decimals are looked at."""
 FEW = 5
@@ -170,12 +170,14 @@ def _csv(path: Path) -> Mapping[str, Any]:
     """Return the numbers of a text file, without a header and without an index as pandas and R write it.
 
     A header is a first line that is not all numbers, or that counts the columns from 0; over an index it begins empty.
-    Lines before it that begin with # are comments. The second line tells the delimiter and the decimal mark.
+    Lines before it that begin with # are comments, and so are later ones of another number of fields. The second line
+    tells the delimiter and the decimal mark.
     """
     import pandas as pd
 
     with open_file(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as file:
-        lines = ((number, line) for number, line in enumerate(file) if line.strip() and not line.startswith("#"))
+        lines = ((places, line) for places, line in _lines(file) if line.strip())
+        lines = itertools.dropwhile(lambda each: each[1].startswith("#"), lines)
         first_lines = [*itertools.islice(lines, 2)]
         if not first_lines:
             raise ValueError("it does not hold numbers")
@@ -191,24 +193,37 @@ def _csv(path: Path) -> Mapping[str, Any]:
         counted = ["", *map(str, range(len(first)))]
         is_counted, is_indexed = first == counted[1:], first[:1] == [""]
         numbers = [field.replace(decimal, ".") for field in first]
-        has_header = is_counted or first == counted[:-1] or not all(map(_NUMBER.fullmatch, numbers))
+        are_ids = is_indexed and all(map(str.isdigit, first[1:])) and len({*first}) == len(first)
+        has_header = is_counted or are_ids or not all(map(_NUMBER.fullmatch, numbers))
         size = path.stat().st_size
         check_size((len(first), size // len(first_lines[-1][1])), 8, stored=size, what=str(path), whole=True)
         if has_header and not second:
             raise ValueError("it does not hold numbers")
         file.seek(0)
-        body = itertools.islice(file, first_lines[0][0] + has_header, None)
+        body = itertools.islice(file, first_lines[0][0][has_header], None)
+        body = (line for line in body if line[0] != "#" or len(_fields(line, delimiter)) == len(first))
         try:
             table = np.loadtxt(
                 body if decimal == "." else (line.replace(decimal, ".") for line in body),
                 delimiter=delimiter,
                 quotechar='"',
+                comments=None,
                 ndmin=2,
                 usecols=range(1, len(first)) if is_indexed and has_header else None,
             )
         except ValueError as error:
             raise ValueError(str(error).partition("; use `usecols`")[0]) from error
     return {"table": pd.DataFrame(_as_written(table), columns=first[is_indexed:] if has_header else None, copy=False)}
+
+
+def _lines(file: Iterable[str]) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield each line, whose quoted fields may hold ends of lines, with the numbers of its first line and the next."""
+    start, whole = 0, ""
+    for stop, line in enumerate(file, 1):
+        whole += line
+        if whole.count('"') % 2 == 0:
+            yield (start, stop), whole
+            start, whole = stop, ""
 
 
 def _delimiter(line: str, default: str) -> tuple[str | None, str]:
@@ -238,7 +253,9 @@ def numbers_of(frame: Any, name: str) -> Any:
         return frame
     table, columns = np.asarray(frame), list(frame.columns)
     top = table[:FEWEST_ROWS]
-    if table.dtype.kind not in "fiu" or len(top) < FEWEST_ROWS or (whole := top == np.rint(top)).all():
+    if table.dtype.kind not in "fiu" or (whole := top == np.rint(top)).all():
+        return table
+    if len(top) < FEWEST_ROWS and not whole.sum() == whole.all(0).sum() * len(top) >= FEW_ROWS:
         return table
     for number in np.flatnonzero(whole.all(0)).tolist():
         column = table[:, number]

@@ -70,6 +70,29 @@ def test_a_table_of_pandas_is_its_numbers(layout: dict[str, Any], tmp_path: Path
     assert open_source(str(tmp_path / "m.csv")).shape == LOG_PROBS.shape
 
 
+SIGNS = ["#", "C#", "\n", "# a", ","]
+
+
+@pytest.mark.parametrize("labels", [{"index": SIGNS}, {"columns": SIGNS}, {"columns": [7, 3, 100, 5, 6]}])
+def test_a_label_is_not_a_comment_or_a_number(labels: dict[str, Any], tmp_path: Path) -> None:
+    pd.DataFrame(LOG_PROBS[:5], **labels).to_csv(tmp_path / "m.csv")
+    assert rows_of(open_source(str(tmp_path / "m.csv")), 5) == pytest.approx(LOG_PROBS[:5], rel=1e-15)
+
+
+def test_comments_before_and_after_the_numbers(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "m.csv", LOG_PROBS, delimiter=",", header="model x\na,b,c,d,e", footer="the end, at last")
+    assert rows_of(open_source(str(tmp_path / "m.csv")), 3) == pytest.approx(LOG_PROBS, rel=1e-15)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_index_of_few_contexts_is_not_a_token(suffix: str, tmp_path: Path) -> None:
+    table = pd.DataFrame(LOG_PROBS[:4]).rename(columns=str).rename_axis("context").reset_index()
+    table.to_csv(tmp_path / "m.csv", index=False)
+    table.to_parquet(tmp_path / "m.parquet")
+    with pytest.raises(BottleneckError, match="column 0, context, holds whole numbers and others do not"):
+        open_source(str(tmp_path / f"m{suffix}"), kind="logits")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_float32_keeps_its_precision(suffix: str, tmp_path: Path) -> None:
     rng, path = np.random.default_rng(0), tmp_path / f"m{suffix}"
