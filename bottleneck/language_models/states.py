@@ -15,7 +15,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ..core.files import sha256_bytes
 from ..core.tensor_file import digest
-from ..corpora.batches import whole_numbers
+from ..corpora.batches import IGNORED, whole_numbers
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head, RankBound, Softmax
 from .checked_product import check_layer, weight_of
@@ -157,6 +157,7 @@ def _tensor(hidden: Any, size: int) -> Tensor:
 def _ids(targets: Any, contexts: int, vocab_size: int) -> NDArray[np.int64]:
     """Return the token that follows each context, (T,)."""
     ids = whole_numbers(targets, "targets").reshape(-1)
+    ids = np.where(ids == IGNORED, PADDING, ids)
     if len(ids) != contexts or ((ids < -1) | (ids >= vocab_size)).any():
         given = f"{len(ids):,} ids from {ids.min()} to {ids.max()}" if len(ids) else "0"
         raise SourceError(

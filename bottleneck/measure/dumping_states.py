@@ -21,8 +21,8 @@ from ..errors import OutputError, SourceError, StoreError
 from ..heads import Softmax
 from ..language_models import ModelOnText, Source
 from ..sources.array_files import STATES
-from ..sources.hidden_states import IDS
-from ..sources.states_folder import ABOUT, FORMAT, HEAD, HIDDEN, KEY, TARGETS, TOKENIZER
+from ..sources.hidden_states import IDS, TARGETS
+from ..sources.states_folder import ABOUT, FORMAT, HEAD, HIDDEN, KEY, TOKENIZER
 
 FILE_BYTES = 16 << 20
 """Bytes of the hidden states in one file."""

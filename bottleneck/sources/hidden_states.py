@@ -31,8 +31,10 @@ from .array_files import STATES, numbers_of, read_array, read_arrays
 Ids = NDArray[np.int64]
 logger = logging.getLogger(__name__)
 
-IDS = "token_ids"
-"""Name of the array of ids beside `STATES`."""
+IDS, TARGETS, MASK = "token_ids", "targets", "attention_mask"
+"""Names of arrays beside `STATES`: each token, the one that follows it, and whether it is not padding."""
+NOT_STATES = ".json", ".md", ".txt"
+"""Suffixes of other files that a folder of states may have."""
 SAMPLE, BETTER = 256, 0.5
 """Contexts whose next tokens show whether the states fit the output layer, and the nats by which another reading of the
 states must be better to be named."""
@@ -51,9 +53,10 @@ def open_states(
 
     Args:
         source: a file, FILE:NAME, or a folder whose files are read in the order of their names. The states are
-            (T, d), and state t predicts token t + 1 where a file also holds ``token_ids``, (T,). Beside these, states
-            (T, L, d) are those of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts. In a
-            table the columns of these names hold a list for each state, or a list of them for each text.
+            (T, d), and state t predicts token t + 1 where a file also holds ``token_ids``, (T,), or its entry of
+            ``targets``, (T,); where ``attention_mask`` is 0, it is left out. Beside these, states (T, L, d) are those
+            of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts. In a table the columns of
+            these names hold a list for each state, or a list of them for each text.
         head: W, (M, d), as FILE or FILE:NAME.
         bias: b, (M,), as FILE or FILE:NAME.
         norm: weight of the final norm, (d,), as FILE or FILE:NAME, for states that were taken before it. In the folder
@@ -67,20 +70,26 @@ def open_states(
     """
     layer = softmax_of(read_array(head), bias, scale=1.0 if scale is None else scale, soft_cap=softcap).float()
     folder = Path(source)
-    files = sorted(str(each) for each in folder.iterdir() if each.is_file()) if folder.is_dir() else [source]
+    files = [source]
+    if folder.is_dir():
+        inside = sorted(each for each in folder.iterdir() if each.is_file() and each.suffix not in NOT_STATES)
+        files = [str(each) for each in inside if not each.name.startswith(".")]
     texts = [text for file in files for text in _texts(file, layer.hidden_size)]
     if not texts:
         raise SourceError(f"{source} does not hold a file of hidden states")
-    ids = [each for _, each in texts if each is not None]
-    if len(ids) not in (0, len(texts)):
-        raise SourceError(f"{len(ids)} of the {len(texts)} texts of {source} have {IDS}: give all files theirs")
-    states = [each for each, _ in texts]
+    beside = {name: [each[name] for each in texts if name in each] for name in (IDS, TARGETS)}
+    for name, arrays in beside.items():
+        if len(arrays) not in (0, len(texts)):
+            raise SourceError(f"{len(arrays)} of the {len(texts)} texts of {source} have {name}: give all files theirs")
+    ids, targets = (torch.cat(arrays).numpy() if arrays else None for arrays in beside.values())
+    states = [each[STATES] for each in texts]
     if norm is not None:
         normalize = _norm(norm, layer.hidden_size)
         states = [normalize(each.float()) for each in states]
     starts = [0, *np.cumsum([len(each) for each in states])[:-1].tolist()]
-    known = torch.cat(ids).numpy() if ids else None
-    return states_of(layer, torch.cat(states), ids=known, starts=starts, path=source, normed=norm is not None)
+    return states_of(
+        layer, torch.cat(states), ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None
+    )
 
 
 def states_of(
@@ -177,44 +186,52 @@ def _stacked(cells: NDArray[Any], what: str) -> NDArray[Any]:
         ) from error
 
 
-def _texts(place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
+def _texts(place: str, size: int) -> list[dict[str, Tensor]]:
     """Return the texts of a file; see `_texts_of`."""
     arrays = read_arrays(Path(place)) if Path(place).exists() else {}
     table: Any = arrays.get("table")
     parts: list[Mapping[str, Any]] = [arrays]
     if hasattr(table, "columns") and STATES in table.columns:
-        columns = {name: np.asarray(table[name]) for name in (STATES, IDS) if name in table.columns}
+        names = [name for name in (STATES, IDS, TARGETS, MASK) if name in table.columns]
+        columns = {name: np.asarray(table[name]) for name in names}
         is_nested = any(np.asarray(cell).dtype == object and np.ndim(cell) for cell in columns[STATES][:1])
         parts = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         parts = parts if is_nested else [columns]
     return [text for part in parts for text in _texts_of(part, place, size)]
 
 
-def _texts_of(arrays: Mapping[str, Any], place: str, size: int) -> list[tuple[Tensor, Tensor | None]]:
-    """Return texts: states (T, d), and ids (T,) if the file has them; a batch (B, T, d) is B texts."""
+def _texts_of(arrays: Mapping[str, Any], place: str, size: int) -> list[dict[str, Tensor]]:
+    """Return texts by name of an array: states (T, d), and what is known of each, (T,); (B, T, d) are B texts."""
     states = floats(arrays[STATES] if STATES in arrays else read_array(place), f"hidden states, (T, {size})", 2, 3)
     if states.shape[-1] != size:
         raise SourceError(f"the states in {place} have {states.shape[-1]:,} dimensions, and W has {size:,} columns")
-    about = f"{IDS} in {place}"
-    ids = torch.from_numpy(whole_numbers(_whole(arrays[IDS], about), about)) if IDS in arrays else None
+    beside = {name: f"{name} in {place}" for name in (IDS, TARGETS, MASK) if name in arrays}
+    numbers = {
+        name: torch.from_numpy(whole_numbers(_whole(arrays[name], about), about)) for name, about in beside.items()
+    }
     if states.ndim == 3 and len(states) == 1:
-        states, ids = states[0], None if ids is None else ids.flatten()
-    elif states.ndim == 3 and ids is None:
+        states, numbers = states[0], {name: each.flatten() for name, each in numbers.items()}
+    elif states.ndim == 3 and not numbers:
         raise SourceError(
             f"states of shape {tuple(states.shape)} in {place} may be those of layers, (T, L, d), or of texts, "
             f"(B, T, d): save {IDS}, (T,) or (B, T), beside them, or states (T, d)"
         )
-    elif states.ndim == 3 and ids is not None and ids.ndim == 1:
+    elif states.ndim == 3 and all(each.ndim == 1 for each in numbers.values()):
         states = states[:, -1]
-    if ids is None:
-        return [(states, None)]
-    if ids.shape != states.shape[:-1] or ids.shape[-1] < 2:
-        raise SourceError(
-            f"{about} must be {math.prod(states.shape[:-1]):,} whole numbers, one for each state, and two or "
-            "more for each text"
-        )
-    parts = (states, ids) if states.ndim == 3 else (states[None], ids[None])
-    return list(zip(*parts, strict=True))
+    for name, each in numbers.items():
+        if each.shape != states.shape[:-1] or (name == IDS and each.shape[-1] < 2):
+            raise SourceError(
+                f"{beside[name]} must be {math.prod(states.shape[:-1]):,} whole numbers, one for each state, and two "
+                "or more for each text"
+            )
+    parts = {STATES: states, **numbers}
+    rows = (
+        [parts]
+        if states.ndim == 2
+        else [{name: each[row] for name, each in parts.items()} for row in range(len(states))]
+    )
+    masked = [(row, row.pop(MASK, None)) for row in rows]
+    return [row if mask is None else {name: each[mask != 0] for name, each in row.items()} for row, mask in masked]
 
 
 def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:

@@ -23,14 +23,14 @@ from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
 from .array_files import STATES, read_array
-from .hidden_states import IDS, final_norm, floats, softmax_of, states_of
+from .hidden_states import IDS, TARGETS, final_norm, floats, softmax_of, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
 """Files of the folder, and the folder of the states in it."""
 NORM = "norm.weight", "norm.bias"
-TARGETS, KEY = "targets", "softmax-bottleneck"
-"""Name of the tokens that follow, and the key of the checksum that a file of ours has."""
+KEY = "softmax-bottleneck"
+"""The key of the checksum that a file of ours has."""
 AGAIN = "run what wrote this folder again: the file is written last"
 
 

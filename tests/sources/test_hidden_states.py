@@ -98,6 +98,31 @@ def test_states_of_a_random_text_are_not_called_wrong(text: Any, scale: float, t
     assert not caplog.text
 
 
+def test_padding_is_left_out_and_targets_are_read(text: Any, tmp_path: Path) -> None:
+    """Beside files that are not states, and with −100 for a token that is not known, as transformers has it."""
+    weight, ids, states = text
+    how = save(tmp_path, weight, ids, states)
+    for name in (".DS_Store", "README.md", "meta.json"):
+        (tmp_path / "text" / name).write_text("{}")
+    head, mask = Softmax.of(weight), torch.ones(4, 50, dtype=torch.long)
+    mask[1, 30:], mask[3, :20] = 0, 0
+    batch = {"hidden_states": states.view(4, 50, D), "token_ids": ids.view(4, 50) * mask, "attention_mask": mask}
+    save_file(batch, tmp_path / "batch.safetensors")
+    keep = np.r_[0:49, 50:79, 100:149, 170:199]
+    padded = sb.open(str(tmp_path / "batch.safetensors"), **how)
+    assert padded.shape == (160, M)
+    expected = perplexity(head, hidden=states[keep], targets=ids[keep + 1]).perplexity
+    assert perplexity(padded).perplexity == pytest.approx(expected)
+    targets = ids.roll(-1)
+    targets[7] = -100
+    for name, rows in (("0", slice(0, 120)), ("1", slice(120, 200))):
+        arrays = {"hidden_states": states[rows], "token_ids": ids[rows], "targets": targets[rows]}
+        save_file({key: each.clone() for key, each in arrays.items()}, tmp_path / "text" / f"{name}.safetensors")
+    keep = np.delete(np.arange(200), 7)
+    expected = perplexity(head, hidden=states[keep], targets=targets[keep]).perplexity
+    assert perplexity(str(tmp_path / "text"), **how).perplexity == pytest.approx(expected)
+
+
 def test_the_last_state_of_a_file_counts_where_no_target_is_needed(text: Any, tmp_path: Path) -> None:
     weight, ids, states = text
     how = save(tmp_path, weight, ids, states)
