@@ -34,6 +34,8 @@ ALIGNMENT, SHARDS = "general.alignment", "split.count"
 TOKENS = "tokenizer.ggml.tokens"
 OUTPUT, INPUT = "output.weight", "token_embd.weight"
 """Names of the output embeddings, and of the input embeddings, which are both if the former are missing."""
+BEGINNING = "llama", "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2", "tekken", "chameleon"
+"""Tokenizers with which llama.cpp begins every text with a token where a file does not say it (llama-vocab.cpp)."""
 ELSEWHERE = "measure the folder it was made of, or a file of llama-perplexity --kl-divergence-base"
 FREQUENCIES, OLD_FREQUENCIES = "rope_freqs.weight", "attn_rot_embd.weight"
 """Names of the divisors of the rotary frequencies, and of the plain frequencies in old files."""
@@ -51,6 +53,12 @@ class Header:
     """Number of elements of all tensors."""
     values: dict[str, Any]
     """The metadata; the length of a list stands for it."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether every text begins with a token."""
+        kinds = (self.values.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
+        return bool(self.values.get("tokenizer.ggml.add_bos_token", any(kind in BEGINNING for kind in kinds)))
 
     @property
     def quantization(self) -> str:

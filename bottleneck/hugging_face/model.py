@@ -245,7 +245,7 @@ def gguf_model(file: Path, *, dtype: str = "float32", device: str = "cpu") -> Hu
         config.tie_word_embeddings = gguf.OUTPUT not in header.types  # transformers ties all of Falcon's and BLOOM's
     more: Any = {"device": device, "quantization": header.quantization}
     if gguf.TOKENS in header.values:
-        more["tokenizer"] = lambda: gguf_tokenizer(file)
+        more["tokenizer"] = lambda: gguf_tokenizer(file, begins=header.begins)
     model = unloaded_model(kind, config, file, [file], dtype=body_dtype(dtype, None), **more)
     needed = sum(parameter.numel() for parameter in model.module.parameters())
     if needed > header.elements:

@@ -216,13 +216,17 @@ def _read(file: Path) -> dict[str, Any]:
     return content
 
 
-def gguf_tokenizer(file: Path) -> Tokenizer:
-    """Return the tokenizer in a GGUF file as transformers rebuilds it; `SourceError` for one that cannot be rebuilt."""
+def gguf_tokenizer(file: Path, *, begins: bool) -> Tokenizer:
+    """Return the tokenizer in a GGUF file as transformers rebuilds it; `SourceError` for one that cannot be rebuilt.
+
+    ``begins`` says whether every text begins with a token.
+    """
     with quiet() as transformers, read_quickly():
         try:
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
                 file.parent, gguf_file=file.name, trust_remote_code=False, local_files_only=True
             )
+            tokenizer.add_bos_token = begins and tokenizer.bos_token is not None
         except Exception as error:  # the metadata may be anything
             raise SourceError(f"the tokenizer in {file} cannot be read: give data=token ids in Python") from error
     return wrap_tokenizer(tokenizer)

@@ -174,6 +174,24 @@ def test_a_folder_of_one_file_reads_a_text_with_its_tokenizer(model: Path) -> No
     assert source.text.tokenizer.join([0, 1, 62, 64, 63]) == "ab ab\n"
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "begins"),
+    [("llama-bpe", None, True), ("llama-bpe", False, False), ("gpt-2", None, False), ("gpt-2", True, True)],
+)
+def test_texts_begin_as_llama_cpp_lets_them(kind: str, said: bool | None, begins: bool, tmp_path: Path) -> None:
+    """It goes by the kind of the tokenizer where a file does not say it."""
+
+    def change(to: gguf.GGUFWriter) -> None:
+        to.add_tokenizer_pre(kind)
+        to.add_bos_token_id(3)
+        if said is not None:
+            to.add_add_bos_token(said)
+
+    for name, more in (("a", {"change": change}), ("b", {"change": lambda to: to.add_tokenizer_pre(kind)})):
+        source = sb.open(write(tmp_path / f"{name}.gguf", **more), data="ab cd\nab 01 " * 20, context_length=16)
+        assert source.text.prefix.tolist() == ([3] if begins and name == "a" else [])
+
+
 def test_without_a_tokenizer_ids_are_read(tmp_path: Path) -> None:
     file = write(tmp_path / "a.gguf", tokenizer=False)
     assert sb.rank(file, data=IDS, context_length=40).rank.value > 1
