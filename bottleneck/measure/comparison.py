@@ -231,7 +231,7 @@ class Comparison(Result, kind="comparison"):
                 is_known = name in self.statistics and cut <= CUT
                 end = self.statistics[name].end(sign, self.blocks) if is_known else sign * math.inf
                 if name == "same_top" and math.isfinite(end):
-                    end = _wilson(self.statistics[name].value or 0.0, end, self.blocks)
+                    end = _wilson(self.statistics[name], half_width(self.blocks), self.contexts)
                 limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
         return replace(self, limits=tuple(limits))
 
@@ -355,14 +355,16 @@ def _judgement(limit: Limit) -> str:
     return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval ends at {end}"
 
 
-def _wilson(share: float, end: float, blocks: int) -> float:
-    """Return the lower end of Wilson's interval (1927) of a share, from that of the normal one.
+def _wilson(agreement: Estimate, z: float, contexts: int) -> float:
+    """Return the lower end of Wilson's interval (1927) of a share, of which roundoff may take some.
 
-    With p the share and w the distance to that end, z² = w²/(p(1 − p)); where all agree, each block is one context.
+    The square z²/n is (z · standard error)²/(p(1 − p)), where dependent contexts count as fewer ones. They never count
+    as more, so that the end grows with the share, and where all agree each counts: nothing shows a dependence there.
     """
-    w = share - end
-    z2 = w**2 / (share * (1 - share)) if 0 < share < 1 else half_width(blocks) ** 2 / blocks
-    return (share + z2 / 2 - math.sqrt(w**2 + z2**2 / 4)) / (1 + z2)
+    p = min(max((agreement.value or 0.0) - (agreement.roundoff or 0.0), 0.0), 1.0)
+    spread, variance = p * (1 - p), (agreement.standard_error or 0.0) ** 2
+    z2 = z**2 * max(variance / spread if spread else 0.0, 1 / contexts)
+    return (p + z2 / 2 - math.sqrt(z2 * spread + z2**2 / 4)) / (1 + z2)
 
 
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:

@@ -73,10 +73,10 @@ class ByContext:
         return self.values - np.where(np.isinf(self.error), 0.0, self.error), self.values + self.error
 
     def mean(self) -> Estimate:
-        """Return the mean."""
+        """Return the mean, with the larger standard error of its interval's ends: each is the mean of a series."""
         value, moved = self.values.mean(), self.error.mean()
         value = self._ends[0].mean() if math.isinf(moved) else value
-        return _estimate(value, self._standard_error(self.values), moved)
+        return _estimate(value, max(map(self._standard_error, self._ends)), moved)  # that of the low end, beside NaN
 
     def _standard_error(self, values: Values) -> float:
         return standard_error(values, np.arange(len(values)) if self.starts is None else self.starts)

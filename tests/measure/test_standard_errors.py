@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 from scipy.special import log_softmax
+from scipy.stats import beta, binomtest, norm
 from scipy.stats import t as student
 
 from softmax_bottleneck import compare
 from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.measure.comparison import Comparison
+from softmax_bottleneck.measure.divergences import ByContext
 from softmax_bottleneck.measure.standard_errors import (
     autocorrelation_time,
     block_starts,
@@ -159,6 +162,47 @@ def test_the_interval_of_an_agreement_is_wilsons() -> None:
     n = share * (1 - share) / error**2
     assert (share - limit.end) ** 2 == pytest.approx(z**2 * limit.end * (1 - limit.end) / n)
     assert (share, limit.end, limit.passed) == (0.94, pytest.approx(0.8316, abs=2e-3), True)
+
+
+def agreed(same: np.ndarray, error: float = 0.0, blocks: int = 16) -> tuple[float, float]:
+    """Return the share of contexts that surely agree, of texts of one length, and the end of its interval."""
+    found = ByContext(same, np.full(len(same), error), starts=np.arange(0, len(same), len(same) // blocks)).mean()
+    paths = ({"path": "P", "kind": "matrix"}, {"path": "Q", "kind": "matrix"})
+    comparison = Comparison(paths, len(same), None, (), (), statistics={"same_top": found}, blocks=blocks)
+    (limit,) = comparison.judged({"same_top": 0.5}).limits
+    return found.value - found.roundoff, limit.end or 0.0
+
+
+def test_the_end_of_an_agreement_grows_with_it() -> None:
+    """Of sixteen texts, with disagreements anywhere: all of n prove as much as n independent draws (Clopper 1934)."""
+    ends = []
+    for count in range(0, 40):
+        same = np.ones(1024)
+        same[np.arange(count) * 67 % 1024] = 0.0
+        ends.append(agreed(same)[1])
+    assert np.all(np.diff(ends) < 0)
+    assert 1 - 5 / 1024 < ends[0] < beta.ppf(0.025, 1024, 1)
+    assert ends[16] < beta.ppf(0.025, 1024 - 16, 17)  # one in each text
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.8])
+@pytest.mark.parametrize("rate", [0.001, 0.004, 0.02])
+def test_an_agreement_of_dependent_contexts(rate: float, rho: float) -> None:
+    """They agree where an autoregression exceeds a threshold: the end is below the truth as often as it says."""
+    rng = np.random.default_rng(5)
+    draws = (np.log(correlated(rng, 1024, rho)) > norm.ppf(rate) for _ in range(300))
+    assert np.mean([agreed(same.astype(float))[1] <= 1 - rate for same in draws]) > 0.93
+
+
+def test_a_tie_is_not_sampling_noise() -> None:
+    """Likeliest tokens too close to call are taken as other ones: what is left is a share of its own (Wilson 1927)."""
+    rng = np.random.default_rng(0)
+    same, is_open = np.ones(1000), rng.random(1000) < 0.086
+    logits = np.tile([4.0, 0.0], (1000, 1)).astype(np.float32)
+    logits[is_open] = 4.0
+    (limit,) = compare(logits, logits, kind="logits", min_agreement=0.5).limits
+    sure = binomtest(int((same - is_open).sum()), 1000).proportion_ci(0.95, method="wilson").low
+    assert limit.end == pytest.approx(sure, abs=1e-3)
 
 
 def test_a_temperature_divides_the_logits_of_both_and_the_floor_is_the_next_narrower_type() -> None:
