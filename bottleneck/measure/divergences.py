@@ -88,26 +88,25 @@ class ByContext:
         below it to either side; a quantile of values ± error lies between those of values − error and values + error.
         """
         n = len(self.values)
-        values = np.sort(self.values)
-        value = _at(values, share * (n - 1))
+        value = _at(np.sort(self.values), share * (n - 1))
         width = math.sqrt(n * share * (1 - share))
         if self.starts is not None and len(self.starts) < n:
             width = max(width, n * self._standard_error((self.values <= value).astype(np.float64)))
         low, high = share * (n - 1) - width, share * (n - 1) + width
         inside = 0 < share < 1 and low >= 0 and high <= n - 1
         with np.errstate(invalid="ignore"):  # ∞ − ∞
-            least, most = (_at(np.sort(end), share * (n - 1)) for end in self._ends)
+            ends = [np.sort(end) for end in self._ends]
+            least, most = (_at(end, share * (n - 1)) for end in ends)
             if self.is_interval:
                 value = (least + most) / 2 if math.isfinite(most) else least
-            spread = (_at(values, high) - _at(values, low)) / 2 if inside else math.nan
+            spread = max((_at(end, high) - _at(end, low)) / 2 for end in ends) if inside else math.nan
         return _estimate(value, spread, max(most - value, value - least))
 
     def root_mean_square(self) -> Estimate:
-        """Return the root of the mean square."""
-        squares = self.values**2
-        root = math.sqrt(squares.mean())
-        moved = math.sqrt((self.error**2).mean())  # by the triangle inequality
-        return _estimate(root, self._standard_error(squares) / (2 * root) if root else 0.0, moved)
+        """Return the root of the mean square; errors add at most their own, by the triangle inequality."""
+        squares = self.values**2, self.error**2
+        (root, spread), (moved, more) = ((math.sqrt(each.mean()), self._standard_error(each)) for each in squares)
+        return _estimate(root, sum(each / (2 * of) for each, of in ((spread, root), (more, moved)) if of), moved)
 
 
 def _estimate(value: float, standard_error: float, roundoff: float) -> Estimate:
@@ -289,11 +288,12 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
 def _changed(
     estimate: Estimate, to: Callable[[float], float], slope: Callable[[float], float], *, is_interval: bool = False
 ) -> Estimate:
-    """Return a monotone function of an estimate's interval, with its standard error times the function's slope."""
+    """Return a monotone function of an estimate's interval, its standard error times the largest slope of the ends."""
     roundoff = estimate.roundoff or 0.0
     if estimate.value is None or estimate.value + roundoff > LARGEST_LOG:
         return Estimate(None, None, None)
-    low, value, high = sorted(to(estimate.value + sign * roundoff) for sign in (-1, 0, 1))
+    places = [estimate.value + sign * roundoff for sign in (-1, 0, 1)]
+    low, value, high = sorted(map(to, places))
     value = (low + high) / 2 if is_interval else value
-    error = estimate.standard_error and abs(slope(estimate.value)) * estimate.standard_error
+    error = estimate.standard_error and max(abs(slope(each)) for each in places) * estimate.standard_error
     return Estimate(value, error, None if estimate.roundoff is None else max(high - value, value - low))

@@ -19,7 +19,7 @@ from scipy.special import rel_entr
 from softmax_bottleneck import compare, kld, rank
 from softmax_bottleneck.errors import BottleneckError, MatrixError, SourceError
 from softmax_bottleneck.measure import intervals
-from softmax_bottleneck.measure.divergences import Distributions
+from softmax_bottleneck.measure.divergences import ByContext, Distributions, statistics
 from softmax_bottleneck.measure.intervals import interval_divergences
 from softmax_bottleneck.sources import Part, open_source
 
@@ -81,6 +81,27 @@ def test_an_interval_ends_at_its_extremes(name: str, seed: int) -> None:
     assert middle - half <= least + 1e-9
     assert middle - half == pytest.approx(least, abs=2e-4 if name == "tv" else 1e-6)  # SLSQP stops at TV's edges
     assert least < divergence(name, p, q) <= middle + half
+
+
+@pytest.mark.parametrize("name", ["mean", "quantile", "root_mean_square", "perplexity_ratio"])
+def test_both_ends_of_an_interval_have_a_sampling_error(name: str) -> None:
+    """Intervals from 0 to a random number: how often one end of the 95 % interval leaves the true upper end out."""
+    rng, above = np.random.default_rng(7), []
+    draws = rng.gamma(1.0, 0.5, (400, 200))
+    for highs in draws:
+        each = ByContext(highs / 2, highs / 2, is_interval=True)
+        if name == "perplexity_ratio":
+            found = statistics({"log_ratio": each, "kl": each, "tv": each}, like_llama_cpp=False)[name]
+        else:
+            found = each.quantile(0.9) if name == "quantile" else getattr(each, name)()
+        above.append(found.end(1, 200))
+    truth = {
+        "mean": 0.5,
+        "quantile": 0.5 * math.log(10),
+        "root_mean_square": math.sqrt(0.5),
+        "perplexity_ratio": math.exp(0.5),
+    }[name]
+    assert np.mean(np.array(above) >= truth) > 0.9
 
 
 def test_an_unseen_token_that_may_be_among_the_likeliest_leaves_them_open() -> None:
