@@ -41,6 +41,8 @@ CONTEXT_TOKENS = 30
 """Number of tokens shown before the target."""
 SENTENCE_TOKENS = 60
 """Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
+DEPENDENT = "kl", "nll", "log_ratio", "same_top", "tv"
+"""Quantities whose longest dependence on the contexts nearby standard errors allow for."""
 WEIGHTS = ".safetensors", ".bin", ".gguf"
 """Suffixes of files of weights."""
 Ids = NDArray[np.int64]
@@ -149,7 +151,7 @@ class Pair:
         joined = {name: np.concatenate(parts, 1) for name, parts in self._found.items()}
         text = text_of(self._sources)
         texts = None if text is None else text.beginnings(reference.shape[0], joined=True)
-        series = [joined[name][0] for name in ("kl", "nll") if name in joined]
+        series = [joined[name][0] for name in DEPENDENT if name in joined]
         starts = np.arange(reference.shape[0]) if like_llama_cpp else block_starts(series, texts)
         found = {name: ByContext(each[0], each[1], self._is_partial, starts) for name, each in joined.items()}
         if like_llama_cpp and "kl_llama_cpp" not in found:

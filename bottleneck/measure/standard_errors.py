@@ -41,12 +41,12 @@ def block_starts(series: list[Values], texts: Starts | None = None) -> Starts:
 
     A block has `LONG` times the longest autocorrelation time of the quantities, or fewer contexts where less than
     `FEWEST` blocks would remain; of at least as many ``texts``, whose first contexts are given, it has whole ones, at
-    least one. Values that are not finite tell nothing.
+    least one. An infinite value counts as the largest finite one.
     """
     n = len(series[0])
     most = max(1, n // FEWEST)
-    known = [values for values in series if np.isfinite(values).all()]
-    time = max((autocorrelation_time(values, most) for values in known), default=1.0)
+    finite = (np.minimum(values, values[np.isfinite(values)].max(initial=0.0)) for values in series)
+    time = max(autocorrelation_time(values, most) for values in finite)
     length = min(most, math.ceil(LONG * time)) if time > 1 + 2 * math.sqrt(2 / n) else 1
     if texts is None or len(texts) < FEWEST:
         return np.arange(0, max(1, n - length // 2), length)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import rel_entr
 from torch import nn
 
@@ -84,6 +85,33 @@ def test_every_statistic_is_that_of_its_definition(name: str, monkeypatch: pytes
         assert found.statistics[key].standard_error == pytest.approx(error, rel=1e-6, abs=1e-14)
     np.testing.assert_allclose(found.by_context["kl"], kl, rtol=1e-9)
     np.testing.assert_allclose(found.by_context["entropy"], -(np.exp(P) * P).sum(1))
+
+
+@pytest.mark.parametrize("name", ["log_ratio", "same_top", "acceptance"])
+def test_runs_that_one_statistic_alone_shows(name: str) -> None:
+    """Runs of 50 contexts change it, and neither KL(P‖Q) nor the loss: its error is that of 40 independent runs."""
+    rng, p = np.random.default_rng(0), np.array([0.3, 0.2, 0.5])
+    runs, targets = rng.random(40) < 0.5, np.full(2000, 2)
+    level = np.repeat(runs, 50)
+    if name == "log_ratio":  # Q finds both tokens equally likely
+        q, targets, change = np.array([[0.25, 0.25, 0.5]]), level.astype(int), math.log(0.3 / 0.2)
+    elif name == "same_top":
+        p, change = np.array([0.4001, 0.3999, 0.2]), 1.0
+        q = np.where(level[:, None], [0.5, 0.3, 0.2], [0.3, 0.5, 0.2])
+    else:  # on both sides of P
+        x = brentq(lambda x: rel_entr(p, [x, 0.5 - x, 0.5]).sum() - rel_entr(p, [0.15, 0.35, 0.5]).sum(), 0.31, 0.49)
+        q, change = np.where(level[:, None], [0.15, 0.35, 0.5], [x, 0.5 - x, 0.5]), 0.15 - (x - 0.3)
+    Q = normalized(np.log(q) + 0.02 * rng.standard_normal((2000, 3)))
+    error = change * runs.std(ddof=1) / math.sqrt(40)
+    found = on_targets(np.tile(np.log(p), (2000, 1)), Q, targets).statistics[name]
+    assert found.standard_error == pytest.approx(error, rel=0.5)
+
+
+def test_an_infinite_divergence_does_not_make_contexts_independent() -> None:
+    values = np.repeat(np.random.default_rng(0).random(40), 50)
+    with_infinity = np.where(np.arange(2000) == 7, np.inf, values)
+    np.testing.assert_array_equal(block_starts([with_infinity]), block_starts([values]))
+    assert len(block_starts([with_infinity])) < 40
 
 
 def test_like_llama_cpp() -> None:

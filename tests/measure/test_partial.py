@@ -101,7 +101,7 @@ def test_both_ends_of_an_interval_have_a_sampling_error(name: str) -> None:
         "root_mean_square": math.sqrt(0.5),
         "perplexity_ratio": math.exp(0.5),
     }[name]
-    assert np.mean(np.array(above) >= truth) > 0.9
+    assert np.mean(np.array(above) >= truth) > (0.9 if name == "quantile" else 0.94)
 
 
 def test_an_unseen_token_that_may_be_among_the_likeliest_leaves_them_open() -> None:
