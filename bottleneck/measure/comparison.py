@@ -17,7 +17,7 @@ from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
 from ..spectrum import RankEstimate
 from .divergences import DRAFTS, Estimate
 from .report import Description
-from .standard_errors import block_starts, half_width, standard_error
+from .standard_errors import block_starts, standard_error, wilson_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,7 +231,9 @@ class Comparison(Result, kind="comparison"):
                 is_known = name in self.statistics and cut <= CUT
                 end = self.statistics[name].end(sign, self.blocks) if is_known else sign * math.inf
                 if name == "same_top" and math.isfinite(end):
-                    end = _wilson(self.statistics[name], half_width(self.blocks), self.contexts)
+                    found = self.statistics[name]
+                    share, error = (found.value or 0.0) - (found.roundoff or 0.0), found.standard_error or 0.0
+                    end = wilson_end(share, error, self.blocks, self.contexts)
                 limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
         return replace(self, limits=tuple(limits))
 
@@ -355,18 +357,6 @@ def _judgement(limit: Limit) -> str:
     return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval ends at {end}"
 
 
-def _wilson(agreement: Estimate, z: float, contexts: int) -> float:
-    """Return the lower end of Wilson's interval (1927) of a share, of which roundoff may take some.
-
-    The square z²/n is (z · standard error)²/(p(1 − p)), where dependent contexts count as fewer ones. They never count
-    as more, so that the end grows with the share, and where all agree each counts: nothing shows a dependence there.
-    """
-    p = min(max((agreement.value or 0.0) - (agreement.roundoff or 0.0), 0.0), 1.0)
-    spread, variance = p * (1 - p), (agreement.standard_error or 0.0) ** 2
-    z2 = z**2 * max(variance / spread if spread else 0.0, 1 / contexts)
-    return (p + z2 / 2 - math.sqrt(z2 * spread + z2**2 / 4)) / (1 + z2)
-
-
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
     """Return statistics by their labels, as the cells of a table."""
     return {label: _text(name, statistics, short=True) for name, label in LABELS.items() if name in statistics}
@@ -375,23 +365,25 @@ def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
 def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False) -> str:
     """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error.
 
-    That of a part of a distribution is shown as its interval, unless both ends have the same digits.
+    That of a part of a distribution is shown as its interval, unless both ends have the same digits. In a table so is
+    one whose roundoff exceeds its standard error, and of roundoff alone the upper end is shown, with two of these.
     """
     estimate = statistics[name]
     if estimate.value is None:
         return "∞"
     scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
-    if "coverage" in statistics:
-        half = estimate.roundoff or 0.0
-        ends = (round(scale * (estimate.value + sign * half), EXACT_DIGITS) + 0.0 for sign in (-1, 1))  # no −0
-        low, high = (f"{end:.{4 - short}g}" for end in ends)
+    value, error, half = (
+        scale * (each or 0.0) for each in (estimate.value, estimate.standard_error, estimate.roundoff)
+    )
+    is_partial = "coverage" in statistics
+    if short and not is_partial and abs(value) <= half > 0:
+        return f"≤ {abs(value) + half + 2 * error:.2g}{unit}"
+    if is_partial or (short and half > max(error, abs(value) / 100)):
+        ends = (round(value - half, EXACT_DIGITS) + 0.0, round(value + half, EXACT_DIGITS) + 0.0)  # no −0
+        low, high = (f"{min(end, scale) if unit else end:.{4 - short}g}" for end in ends)
         if estimate.roundoff is None or low != high:
             within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
-            within += "" if estimate.standard_error is None else f" ± {scale * estimate.standard_error:.{2 - short}g}"
-            return within + unit
-    value, error = scale * estimate.value, scale * (estimate.standard_error or 0.0)
-    if short and abs(value) <= scale * (estimate.roundoff or 0.0):  # of roundoff alone a table shows no digits
-        value = error = 0.0
+            return within + ("" if estimate.standard_error is None else f" ± {error:.{2 - short}g}") + unit
     digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
     if error and digits <= MOST_DIGITS - short:
         text = f"{value:.{digits}f} ± {error:.{digits}f}{unit}"
@@ -399,4 +391,4 @@ def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False)
         text = f"{value:.{max(4 - 2 * short * bool(error), len(f'{value:.0f}'))}g}"
         text += ("" if estimate.standard_error is None else f" ± {error:.{2 - short}g}") + unit
     is_known = not short and estimate.roundoff is not None
-    return text + (f", roundoff {scale * (estimate.roundoff or 0.0):.1g}" if is_known else "")
+    return text + (f", roundoff {half:.1g}" if is_known else "")

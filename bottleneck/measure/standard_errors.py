@@ -72,3 +72,15 @@ def standard_error(values: Values, starts: Starts) -> float:
 def half_width(blocks: int) -> float:
     """Return half the width of the 95 % interval of a mean, as a multiple of its standard error over some blocks."""
     return float(stdtrit(blocks - 1, (1 + CONFIDENCE) / 2)) if blocks > 1 else math.inf
+
+
+def wilson_end(share: float, error: float, blocks: int, contexts: int) -> float:
+    """Return the lower end of Wilson's interval (1927) of a share with a standard error over blocks of contexts.
+
+    The square z²/n is (z · error)²/(p(1 − p)), where dependent contexts count as fewer ones. They never count as more,
+    so that the end grows with the share, and where all agree each counts: nothing shows a dependence there.
+    """
+    share = min(max(share, 0.0), 1.0)  # but for rounding
+    spread = share * (1 - share)
+    z2 = half_width(blocks) ** 2 * max(error**2 / spread if spread else 0.0, 1 / contexts)
+    return (share + z2 / 2 - math.sqrt(z2 * spread + z2**2 / 4)) / (1 + z2)

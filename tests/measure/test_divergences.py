@@ -15,7 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import rel_entr
+from scipy.special import rel_entr, softmax
 from torch import nn
 
 from softmax_bottleneck import compare, heads, load
@@ -251,6 +251,22 @@ def test_the_error_of_an_output_layer_is_not_taken_for_noise() -> None:
     assert (rank.low, rank.high) == (100, 100)
 
 
+def test_a_verdict_says_what_roundoff_leaves_open() -> None:
+    """Of two models whose logits round to the same numbers, or to other ones: what it says holds before rounding."""
+    rng = np.random.default_rng(0)
+    P = 12 + 4 * rng.standard_normal((1000, 50))
+    for size in (0.01, 0.05):
+        Q = P + size * rng.standard_normal(P.shape)
+        kl, same = rel_entr(softmax(P, 1), softmax(Q, 1)).sum(1).mean(), (P.argmax(1) == Q.argmax(1)).mean()
+        rows = [torch.tensor(each).to(torch.bfloat16) for each in (P, Q)]
+        found = compare(*rows, kind="logits", examples=0)
+        kl_said, low, high = re.fullmatch(
+            r"KL.* ≤ (.*) nats; same top token: (.*) to (.*) ± .* %", found.verdict
+        ).groups()
+        assert kl <= float(kl_said) < 1
+        assert float(low) < 100 * same <= float(high) <= 100
+
+
 def test_tokens_of_probability_zero() -> None:
     rng = np.random.default_rng(4)
     P, Q = (normalized(rng.standard_normal((9, 6))) for _ in range(2))
@@ -332,7 +348,7 @@ def test_a_model_with_a_part_of_the_tokens_is_cut_and_does_not_pass() -> None:
     W, hidden = torch.randn(12, 3), torch.randn(20, 3)
     layers = compare(heads.Softmax.of(W), heads.Softmax.of(W[:9]), hidden=hidden)
     assert (layers.difference.rank.value, layers.difference.method) == (0, "factored")
-    assert "0 ± 0" in repr(found)
+    assert "KL(P‖Q) ≤ " in layers.verdict
 
 
 def test_a_loaded_comparison_is_not_drawn(tmp_path: Path) -> None:
