@@ -158,7 +158,9 @@ def compare(
             bar.advance(len(first_block.log_probs))
     bounds = dict(zip(SIGNS, limits, strict=True))
     results = [pair.comparison(settings, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs]
-    return Comparisons(farther_by_pairs(results)) if several else results[0]
+    text = text_of(sources)
+    texts = None if text is None else text.beginnings(reference.shape[0], joined=True)
+    return Comparisons(farther_by_pairs(results, texts)) if several else results[0]
 
 
 def _checked(**how: Any) -> Iterable[Any]:

@@ -15,9 +15,9 @@ from ..errors import Parameter, Sentence
 from ..results.base import UNSAVED, WIDTH, Result, Results, short_names
 from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
 from ..spectrum import RankEstimate
-from .divergences import DRAFTS, Estimate
+from .divergences import DRAFTS, ByContext, Estimate
 from .report import Description
-from .standard_errors import block_starts, standard_error, wilson_end
+from .standard_errors import Starts, block_starts, wilson_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,6 +160,8 @@ class Farther:
     """Mean difference of KL(P‖Q), from the differences context by context."""
     is_sure: bool
     """Whether the 95 % interval of the difference leaves out 0."""
+    is_closest: bool
+    """Whether that of the difference from the closest model holds 0."""
 
     def __str__(self) -> str:
         """Return the difference, or that there is none to be seen."""
@@ -197,7 +199,8 @@ class Comparison(Result, kind="comparison"):
     farther: Farther | None = None
     """How much closer the next closer of several models is."""
     by_context: Mapping[str, Any] = field(default_factory=dict, compare=False, metadata=UNSAVED)
-    """KL(P‖Q) and entropy of P of each context, in nats: ``"kl"`` and ``"entropy"``, (T,) float64."""
+    """KL(P‖Q), its roundoff and the entropy of P of each context, in nats: ``"kl"``, ``"roundoff"`` and ``"entropy"``,
+    (T,) float64."""
 
     @property
     def names(self) -> list[str]:
@@ -292,16 +295,15 @@ class Comparisons(Results[Comparison]):
     def verdict(self) -> str:
         """Say which models are closest to the reference, how often they agree with it, and which keep the limits."""
         models = self.ordered()
-        closest = [models[0].name]
-        for each in models[1:]:
-            if each.farther is None or each.farther.is_sure:
-                break
-            closest.append(each.name)
-        agree = table_cells(models[0].statistics)[LABELS["same_top"]]
-        alike = ", which cannot be told apart," if len(closest) > 1 else ""
+        first, vocab = models[0], sorted({each.vocab for each in models})
+        closest = [first.name, *(each.name for each in models[1:] if each.farther and each.farther.is_closest)]
         names = " and ".join(filter(None, (", ".join(closest[:-1]), closest[-1])))
-        is_closest = f"{names}{alike} {'are' if alike else 'is'} closest to {models[0].names[0]}"
-        text = f"{is_closest}: the same token is the likeliest in {agree} of {models[0].contexts:,} contexts"
+        are = ", which cannot be told apart, are" if len(closest) > 1 else " is"
+        some = f", over the tokens that each shares with it ({vocab[0]:,} to {vocab[-1]:,})" if len(vocab) > 1 else ""
+        agree = f"{table_cells(first.statistics)[LABELS['same_top']]} of {first.contexts:,} contexts"
+        text = f"{names}{are} closest to {first.names[0]}{some}: the same token is the likeliest in {agree}"
+        if math.isinf(_mean_kl(first)):
+            closest, text = [], f"no model is closest to {first.names[0]}, because KL(P‖Q) is infinite for all of them"
         if not any(each.limits for each in models):
             return text
         passed = [each for each in models if each.passed]
@@ -328,20 +330,23 @@ class Comparisons(Results[Comparison]):
         return show(divergence_panels({each.name: each.by_context for each in self}), ax, style=style)
 
 
-def farther_by_pairs(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def farther_by_pairs(comparisons: Sequence[Comparison], texts: Starts | None = None) -> list[Comparison]:
     """Return comparisons on the same contexts, each with how much farther it is than the next closer one."""
     order = sorted(comparisons, key=_mean_kl)
     beside: dict[int, Farther] = {}
     for closer, each in pairwise(order):
-        one, other = (np.asarray(both.by_context["kl"]) for both in (closer, each))
-        if not np.isfinite(other).all():
-            continue
-        difference, roundoffs = other - one, [both.statistics["kl"].roundoff for both in (closer, each)]
-        starts = block_starts([difference])
-        roundoff = None if None in roundoffs else sum(known or 0.0 for known in roundoffs)
-        kl = Estimate(float(difference.mean()), standard_error(difference, starts), roundoff)
-        beside[id(each)] = Farther(closer.name, kl, kl.end(-1, len(starts)) > 0)
+        if np.isfinite(each.by_context["kl"]).all():
+            (kl, is_sure), (_, is_far) = (_difference(one, each, texts) for one in (closer, order[0]))
+            beside[id(each)] = Farther(closer.name, kl, is_sure, not is_far)
     return [replace(each, farther=beside.get(id(each))) for each in comparisons]
+
+
+def _difference(one: Comparison, other: Comparison, texts: Starts | None) -> tuple[Estimate, bool]:
+    """Return by how much KL(P‖Q) of the other is larger, and whether the 95 % interval leaves out 0."""
+    values = other.by_context["kl"] - one.by_context["kl"]
+    starts = block_starts([values], texts)
+    kl = ByContext(values, one.by_context["roundoff"] + other.by_context["roundoff"], starts=starts).mean()
+    return kl, kl.end(-1, len(starts)) > 0
 
 
 def _mean_kl(comparison: Comparison) -> float:

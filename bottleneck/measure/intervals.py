@@ -114,7 +114,7 @@ def interval_divergences(
     box, q, p = part.box(), Q.p, np.exp(part.log_probs)
     low, high = box
     is_whole = not np.isneginf(Q.log_p).any()
-    of_q = q * Q.log_p if is_whole else np.where(q > 0, q * Q.log_p, 0.0)
+    of_q = q * (Q.log_p if is_whole else np.where(q > 0, Q.log_p, 0.0))
 
     def terms(p: Matrix, log_p: Matrix) -> dict[str, Matrix]:
         """Return the terms of each divergence of p from q."""

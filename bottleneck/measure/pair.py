@@ -165,6 +165,7 @@ class Pair:
             difference = self._difference.rank(how) if self._difference else None
         except MatrixError as error:
             notes.append(f"the rank of the difference is not known: {error}")
+        kl = found["kl_llama_cpp" if like_llama_cpp else "kl"]
         losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
         return Comparison(
             sources=(dict(reference.description), {**model.description, **_bytes(model.description)}),
@@ -179,10 +180,7 @@ class Pair:
             difference=difference,
             definitions="llama.cpp" if like_llama_cpp else "exact",
             notes=tuple(notes),
-            by_context={
-                "kl": found["kl_llama_cpp" if like_llama_cpp else "kl"].values,
-                "entropy": found["entropy"].values,
-            },
+            by_context={"kl": kl.values, "roundoff": kl.error, "entropy": found["entropy"].values},
         )
 
     def _notes(self, found: dict[str, ByContext], *, like_llama_cpp: bool) -> list[str]:

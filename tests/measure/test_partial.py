@@ -180,6 +180,18 @@ def test_the_ends_of_intervals_are_possible(name: str, models: Any, write_kld: W
         assert all(0 <= float(end) <= 100 for text in percentages for end in text.split(" ± ")[0].split(" to "))
 
 
+def test_a_model_with_a_token_of_probability_zero(models: Any, write_kld: Write) -> None:
+    """Its intervals are those of a probability below the smallest float64."""
+    P, Q, ids = models
+    file, masked = write_kld(P, ids), Q.copy()
+    masked[:, np.setdiff1d(np.arange(301), ids)[0]] = -np.inf
+    found, expected = (
+        compare(file, each, kind="logits") for each in (masked, np.where(np.isinf(masked), -900, masked))
+    )
+    for name in ("tv", "jsd", "same_top", "coverage"):
+        assert found.statistics[name].value == pytest.approx(expected.statistics[name].value, rel=1e-9)
+
+
 def test_what_a_part_cannot_give(models: Any, write_kld: Write) -> None:
     P, Q, tokens = models
     file = str(write_kld(P, tokens))

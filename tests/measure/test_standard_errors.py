@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from scipy.signal import lfilter
 from scipy.special import log_softmax
-from scipy.stats import beta, binomtest, norm
+from scipy.stats import beta, binomtest, norm, ttest_rel
 from scipy.stats import t as student
 
 from softmax_bottleneck import compare
@@ -117,6 +119,65 @@ def test_models_are_told_apart_by_their_differences() -> None:
     found = compare({"base": logits, **alike}, kind="logits", examples=0)
     assert str(found.ordered()[1].farther) == f"as close as {found.ordered()[0].name}"
     assert "which cannot be told apart, are closest to base" in found.verdict
+
+
+def test_models_are_as_close_as_the_closest_one_and_not_as_their_neighbours() -> None:
+    """Of ten models, each of which cannot be told from the next one, a test in pairs tells the last from the first."""
+    rng, logits = np.random.default_rng(0), np.random.default_rng(1).standard_normal((400, 30))
+    some = {f"m{n}": logits + (0.3 + 0.004 * n) * rng.standard_normal(logits.shape) for n in range(10)}
+    found = compare(logits, some, kind="logits", examples=0)
+    order = found.ordered()
+    tests = [ttest_rel(each.by_context["kl"], order[0].by_context["kl"]).pvalue for each in order[1:]]
+    said = found.verdict.partition(", which cannot be told apart, are")[0]
+    expected = [each.name for each, p in zip(order[1:], tests, strict=True) if p > 0.05]
+    assert said.replace(" and ", ", ").split(", ") == [order[0].name, *expected]
+
+
+def test_the_difference_of_two_models_counts_whole_texts(tmp_path: Path) -> None:
+    """Each model has an error of its own in each of sixteen texts: the standard error is that of means of two texts."""
+    rng, tokens = np.random.default_rng(0), np.random.default_rng(1).integers(10, size=1024)
+    hidden, head = rng.standard_normal((1024, 6)), {"weight": rng.standard_normal((10, 6)).astype(np.float32)}
+    about = {"format": "softmax-bottleneck states 1", "model": "m", "text": "t", "dtype": "float32", "norm": None}
+    about |= {"starts": list(range(0, 1024, 64)), "contexts": 1024}
+    for name in ("P", "A", "B"):
+        if name != "P":
+            rows = hidden + np.repeat(rng.random((16, 1)) + 0.1, 64, 0) * rng.standard_normal(hidden.shape)
+        else:
+            rows = hidden
+        (tmp_path / name / "hidden").mkdir(parents=True)
+        states = {"hidden_states": rows.astype(np.float32), "token_ids": tokens, "targets": np.roll(tokens, -1)}
+        save_file(states, tmp_path / name / "hidden" / "00000.safetensors")
+        save_file(head, tmp_path / name / "head.safetensors")
+        (tmp_path / name / "states.json").write_text(json.dumps(about))
+    closer, farther = compare([str(tmp_path / name) for name in "PAB"], examples=0).ordered()
+    means = (farther.by_context["kl"] - closer.by_context["kl"]).reshape(8, 128).mean(1)
+    assert farther.farther.kl.standard_error == pytest.approx(means.std(ddof=1) / math.sqrt(8), rel=1e-3)
+
+
+def test_one_context_tells_no_models_apart() -> None:
+    found = compare({name: each[:1] for name, each in models({"near": 0.1, "far": 0.5}).items()}, kind="logits")
+    assert "which cannot be told apart" in found.verdict
+    assert (
+        json.loads(json.dumps(found.to_dict(), allow_nan=False))["results"][1]["farther"]["kl"]["standard_error"]
+        is None
+    )
+
+
+@pytest.mark.parametrize("names", ["AB", "BA"])
+def test_no_model_of_infinite_divergence_is_closest(names: str, tmp_path: Path) -> None:
+    """Each misses a token of the reference in each context, and all the same the curves are drawn."""
+    P = models({})["base"]
+    masked = {name: np.where(np.arange(60) == number, -np.inf, P) for number, name in enumerate(names)}
+    found = compare(P, masked, kind="logits", examples=0)
+    assert found.verdict == "no model is closest to array, because KL(P‖Q) is infinite for all of them"
+    found.plot(tmp_path / "kl.png")
+    assert found[0].plot().get_xlim() == (1, 10)
+
+
+def test_models_of_other_vocabularies_are_ranked_on_their_own_tokens() -> None:
+    P = models({})["base"]
+    found = compare(P, {"short": P[:, :50] + 0.01, "long": P + np.arange(60) % 2}, kind="logits", examples=0)
+    assert "short is closest to array, over the tokens that each shares with it (50 to 60):" in found.verdict
 
 
 def test_several_models_may_stand_beside_the_reference() -> None:

@@ -55,6 +55,7 @@ def draw_by_entropy(ax: Axes, models: Mapping[str, Mapping[str, Any]]) -> None:
 def _divergence_axis(ax: Axes, models: Mapping[str, Mapping[str, Any]], which: str, label: str) -> None:
     """Make an axis logarithmic, and say where what is below `LEAST` is drawn."""
     kl = np.concatenate([model["kl"] for model in models.values()])
+    kl = kl[np.isfinite(kl)] if np.isfinite(kl).any() else np.ones(1)
     below = "\n($10^{-12}$ stands for less)" if kl.min() < LEAST else ""
     ax.set(**{f"{which}scale": "log", f"{which}label": label + below})
     low, high = np.floor(np.log10(np.clip([kl.min(), kl.max()], LEAST, None)))
