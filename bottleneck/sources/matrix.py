@@ -213,7 +213,8 @@ class MatrixSource(Source):
         if (empty := np.isneginf(block.max(1))).any():
             row = rows.start + int(empty.argmax())
             raise MatrixError(f"row {row} of {self._path} holds -inf alone, as padding does: leave out such rows")
-        return np.log(block, dtype=np.float64) if self._kind == "probabilities" else block
+        with np.errstate(divide="ignore"):  # of masked tokens
+            return np.log(block, dtype=np.float64) if self._kind == "probabilities" else block
 
     def _of_probabilities(self) -> MatrixError:
         return MatrixError(f"{self._path} holds probabilities: use ", Parameter("kind", "probabilities"))

@@ -54,6 +54,31 @@ def test_decimals_are_intervals(decimals: int, tmp_path: Path) -> None:
         sb.compare(tmp_path / "q.npy", tmp_path / "p.csv", kind="probabilities")
 
 
+@pytest.mark.parametrize("digits", [3, 4])
+def test_significant_digits_are_intervals(digits: int, tmp_path: Path) -> None:
+    """They are relative errors: of the least probabilities no more decimals are known than digits."""
+    np.savetxt(tmp_path / "p.csv", P, delimiter=",", fmt=f"%.{digits}g")
+    rounded = sb.open(tmp_path / "p.csv", kind="probabilities")
+    (part,) = rounded.parts()
+    assert (np.abs(part.log_probs - LOG_P) <= part.error).all()
+    report = sb.rank(rounded)
+    assert report.rank.at_least
+    assert report.rank.low <= D + 1
+    assert "if the logits were never rounded" not in report.verdict
+    noisy = LOG_P + 0.1 * RANDOM.standard_normal(P.shape)
+    Q = noisy - np.logaddexp.reduce(noisy, 1)[:, None]
+    kl, exact = sb.compare(rounded, Q).statistics["kl"], float((P * (LOG_P - Q)).sum(1).mean())
+    assert abs(kl.value - exact) <= kl.roundoff < 0.2 * exact
+
+
+def test_masked_tokens_can_be_dropped() -> None:
+    masked = np.insert(P, [3, 50], 0.0, axis=1)
+    report = sb.rank(masked, kind="probabilities", inf="drop-columns")
+    assert (report.rank.value, report.rank_centered.value) == (D + 1, D)
+    with pytest.raises(MatrixError, match=r"holds -inf at row 0, column 3: .* inf='drop-columns' leaves such tokens"):
+        sb.rank(masked, kind="probabilities")
+
+
 def test_half_floats_below_their_least_normal_number(tmp_path: Path) -> None:
     """Subnormal numbers have fewer digits, and zero is any number below them."""
     sharp = np.exp(4 * Z - np.logaddexp.reduce(4 * Z, 1)[:, None])
