@@ -6,9 +6,10 @@ chunk is never read as zeros. ``targets`` is (T,). The group's attributes hold t
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NoReturn, NotRequired, final
+from typing import Annotated, Any, Literal, NoReturn, NotRequired, Self, final
 
 import numpy as np
 import zarr
@@ -79,6 +80,7 @@ class StoreSource(Source):
                 " does not apply: leave it out, or dump the source itself again with that kind",
             )
         self.shape = (self._attributes["contexts"], self._attributes["vocab"])
+        self._places: NDArray[np.int64] = np.arange(self.shape[0])  # of the rows in the store
         self.description = {**self._attributes["source"], "path": path, "kind": "store"}
         self.embedding_size, self.dtype = self._attributes["embedding_size"], self._attributes["dtype"]
         self.identity = {**self._attributes["identity"], "store": sha256_json(self._attributes)}
@@ -121,7 +123,18 @@ class StoreSource(Source):
         chunk = lru_cache(1)(self._chunk)
         starts = range(0, self._attributes["contexts"], self._attributes["chunk_rows"])
         for rows in self.ranges() if ranges is None else ranges:
-            yield Block(rows.start, spanning(rows, starts, chunk))
+            places = self._places[rows.start : rows.stop]
+            span = spanning(range(places[0], places[-1] + 1), starts, chunk)
+            yield Block(rows.start, span if len(span) == len(places) else span[places - places[0]])
+
+    def scored(self) -> Self:
+        """Return the contexts whose next token is known."""
+        if self.targets is None or (known := self.targets >= 0).all():
+            return self
+        part = copy.copy(self)
+        part._places, part.targets = self._places[known], self.targets[known]
+        part.shape, part.identity = (len(part.targets), self.shape[1]), {**self.identity, "scored": "only"}
+        return part
 
     def _chunk(self, number: int) -> NDArray[Any]:
         start = number * self._attributes["chunk_rows"]

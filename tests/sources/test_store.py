@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import zarr
 from numpy.typing import NDArray
 
-from softmax_bottleneck import dump, kld, rank
+from softmax_bottleneck import compare, dump, kld, rank
 from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.errors import BottleneckError, MatrixError, OutputError, StoreError
+from softmax_bottleneck.heads import Softmax
 from softmax_bottleneck.language_models import source as base
 from softmax_bottleneck.sources import MatrixSource, open_source
 from softmax_bottleneck.sources.store import StoreSource
@@ -40,6 +42,21 @@ def stored(log_probs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A store of 18 × 8 in five chunks."""
     monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
     return dump(open_source(log_probs(18, 8)), tmp_path / "s.zarr")
+
+
+def test_a_store_is_compared_where_its_targets_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its source is, chunk by chunk."""
+    monkeypatch.setattr(base, "BLOCK_BYTES", SMALL)
+    rng = np.random.default_rng(0)
+    hidden, targets = rng.standard_normal((18, 3)), rng.integers(0, 8, 18)
+    targets[[0, 5, 6, 17]] = -1
+    one, other = (Softmax.of(torch.from_numpy(rng.standard_normal((8, 3)))) for _ in range(2))
+    folder, whole = dump(open_source(one, hidden=hidden, targets=targets), tmp_path / "s.zarr"), targets >= 0
+    scored = open_source(folder).scored()
+    np.testing.assert_array_equal(rows_of(scored, 3), rows_of(open_source(folder))[whole])
+    student = open_source(other, hidden=hidden[whole], targets=targets[whole])
+    expected = compare(open_source(one, hidden=hidden[whole], targets=targets[whole]), student)
+    assert compare(folder, student).statistics["kl"].value == pytest.approx(expected.statistics["kl"].value, rel=1e-6)
 
 
 @pytest.mark.parametrize(("head", "dtype"), [("softmax", "float32"), ("mos", "float64")])
