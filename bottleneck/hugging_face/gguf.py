@@ -6,6 +6,7 @@ seconds, and do not end where a damaged list claims more entries than the file h
 
 from __future__ import annotations
 
+import logging
 import math
 import mmap
 import re
@@ -25,6 +26,8 @@ from ..core.files import open_file
 from ..errors import ConfigurationError, SourceError
 from .folder import AGAIN, CONFIG
 
+logger = logging.getLogger(__name__)
+
 SUFFIX, MAGIC, VERSIONS = ".gguf", b"GGUF", (2, 3)
 FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Form of a value in `struct` by its type's number, in the metadata; the types below are the other two."""
@@ -37,6 +40,8 @@ OUTPUT, INPUT = "output.weight", "token_embd.weight"
 BEGINNING = "llama", "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2", "tekken", "chameleon"
 """Tokenizers with which llama.cpp begins every text with a token where a file does not say it (llama-vocab.cpp)."""
 ELSEWHERE = "measure the folder it was made of, or a file of llama-perplexity --kl-divergence-base"
+LOST = re.compile(r"^rope_|(?<!exps)\.bias$")
+"""Names of tensors without which a model is another one; experts are put together under names of their own."""
 FREQUENCIES, OLD_FREQUENCIES = "rope_freqs.weight", "attn_rot_embd.weight"
 """Names of the divisors of the rotary frequencies, and of the plain frequencies in old files."""
 
@@ -136,8 +141,8 @@ def complete(model: Any, file: Path) -> None:
     header = read_header(file)
     architecture = header.values["general.architecture"]
     processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config={})
-    unused = {*header.types} - {*get_gguf_hf_weights_map(model, processor)}
-    unused = {name for name in unused if not name.endswith(OLD_FREQUENCIES)}
+    taken = {name.removesuffix(".weight") for name in get_gguf_hf_weights_map(model, processor)}  # experts have none
+    unused = {name for name in header.types if name.removesuffix(".weight") not in taken}
     about = {key.removeprefix(f"{architecture}."): value for key, value in header.values.items()}
     if frequencies := [each for name, each in model.named_buffers() if name.endswith("inv_freq")]:
         size = about.get("rope.dimension_count") or about.get("attention.key_length")
@@ -160,11 +165,12 @@ def complete(model: Any, file: Path) -> None:
                 f"transformers does not give the model the rotary positions of {file} ({said or 'base 10000'}): "
                 f"{ELSEWHERE}"
             )
-    if unused:
+    if lost := [name for name in sorted(unused) if LOST.search(name)]:
         raise SourceError(
-            f"{file} holds {len(unused)} tensors that transformers does not give the model, first {min(unused)}: "
-            f"{ELSEWHERE}"
+            f"{file} holds {len(lost)} tensors that transformers does not give the model, first {lost[0]}: {ELSEWHERE}"
         )
+    if unused := {name for name in unused if not name.endswith(OLD_FREQUENCIES)}:
+        logger.warning("%s: %d tensors have no place in the model, first %s", file, len(unused), min(unused))
 
 
 @contextmanager

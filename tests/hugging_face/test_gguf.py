@@ -105,6 +105,38 @@ def test_the_tensors_and_logits_are_those_of_gguf_and_transformers(model: Path) 
     assert "W in Q8_0, body in Q8_0, F32" in str(report)
 
 
+def test_experts_are_a_part_of_the_model(tmp_path: Path) -> None:
+    """transformers takes those of a file under other names; their size is the one that it assumes."""
+    torch.manual_seed(0)
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=M, hidden_size=d, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        num_experts=2, num_experts_per_tok=1, moe_intermediate_size=768, tie_word_embeddings=False, norm_topk_prob=True,
+    )  # fmt: skip
+    plain: Any = transformers.AutoModelForCausalLM.from_config(config).eval()
+    writer = gguf.GGUFWriter(tmp_path / "experts.gguf", "qwen3moe")
+    for key, value in {
+        "block_count": 1, "context_length": 64, "embedding_length": d, "feed_forward_length": 6144, "head_count": 2,
+        "head_count_kv": 1, "key_length": 16, "value_length": 16, "layer_norm_rms_eps": 1e-6, "vocab_size": M,
+        "expert_count": 2, "expert_used_count": 1, "rope_freq_base": config.rope_parameters["rope_theta"],
+    }.items():  # fmt: skip
+        getattr(writer, f"add_{key}")(value)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3MOE, 1)
+    for name, tensor in plain.state_dict().items():
+        if name.endswith("gate_up_proj"):
+            for part, half in zip(("gate", "up"), tensor.chunk(2, 1), strict=True):
+                writer.add_tensor(f"blk.0.ffn_{part}_exps.weight", np.ascontiguousarray(half.numpy()))
+        else:
+            writer.add_tensor(f"{names.get_name(name.removesuffix('.weight'))}.weight", tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with torch.no_grad():
+        expected = torch.log_softmax(plain(torch.from_numpy(IDS[None])).logits[0, :-1], 1)
+    ((_, log_probs),) = sb.open(tmp_path / "experts.gguf", data=IDS).blocks()
+    torch.testing.assert_close(torch.from_numpy(log_probs), expected, rtol=1e-4, atol=1e-4)
+
+
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 """Rotary scaling of Llama 3, whose pairs of dimensions turn less, between 1 and 8 times."""
 
