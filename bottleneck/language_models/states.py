@@ -18,6 +18,7 @@ from ..core.tensor_file import digest
 from ..corpora.batches import IGNORED, whole_numbers
 from ..errors import ConfigurationError, SourceError
 from ..heads import Head, RankBound, Softmax
+from ..spectrum.blocks import as_array
 from .checked_product import check_layer, weight_of
 from .layer import OutputWeights, masked_bias, name_of, weights_of
 from .on_text import Model, ModelOnText
@@ -119,6 +120,8 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 
 
 def _one_tensor(block: Any) -> Tensor:
+    if isinstance(block, np.ndarray) and block.dtype.kind == "f":  # torch takes no other order of bytes or rows
+        return torch.from_numpy(np.require(as_array(block), requirements="CW"))
     if isinstance(block, Tensor | np.ndarray | list | tuple):
         return torch.as_tensor(block)
     return from_dlpack(block) if hasattr(block, "__dlpack__") else torch.as_tensor(np.array(block))

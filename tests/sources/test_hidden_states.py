@@ -189,6 +189,18 @@ def test_types_that_torch_does_not_compute_in(kind: str, text: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    "other",
+    [lambda array: array[::-1].copy()[::-1], lambda array: array.astype(">f4"), lambda array: array.astype("g")],
+)
+def test_arrays_in_memory_that_torch_does_not_take(other: Callable[..., Any], text: Any) -> None:
+    """With negative strides, in the other byte order, or in long double."""
+    weight, _, states = (each.numpy() for each in text)
+    ours, expected = (rank(Softmax.of(text[0]), hidden=each) for each in (other(states), states))
+    np.testing.assert_allclose(ours.spectrum.values, expected.spectrum.values, rtol=1e-6)
+    assert sb.head(other(weight)).verdict == sb.head(weight).verdict
+
+
+@pytest.mark.parametrize(
     ("states", "told"),
     [
         (np.zeros((9, D), "U3"), "must hold real numbers, not <U3"),
