@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
@@ -170,11 +173,17 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
     if not pickles:
         raise SourceError(f"{path} holds no weights ({WHOLE}, or shards with {INDEX}); {AGAIN}")
     can_be_read = any(exists(path / name) for name in (PICKLE, PICKLE_INDEX))
+    names = "pytorch_model*.bin" if can_be_read else glob.escape(pickles[0].name)
+    code = (
+        "import torch; from pathlib import Path; from safetensors.torch import save_file; "
+        f"folder = Path({json.dumps(str(path), ensure_ascii=False)}); save_file({{name: tensor.clone() "
+        f'for file in folder.glob("{names}") '
+        'for name, tensor in torch.load(file, weights_only=True, map_location="cpu").items()}, '
+        f'folder / "{WHOLE}", {{"format": "pt"}})'
+    )
     raise SourceError(
         f"{path} holds only pickled weights ({pickles[0].name}), which can run code when they are opened; convert them "
-        'with: python -c "import glob, torch; from safetensors.torch import save_file; save_file({name: tensor.clone() '
-        f"for file in glob.glob('{path / 'pytorch_model*.bin' if can_be_read else pickles[0]}') for name, tensor in "
-        f"torch.load(file, weights_only=True, map_location='cpu').items()}}, '{path / WHOLE}', {{'format': 'pt'}})\"",
+        f"with: python -c {shlex.quote(code)}",
         *((", or read their numbers only with ", Parameter("allow_pickle")) if can_be_read else ()),
     )
 

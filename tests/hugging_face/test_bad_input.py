@@ -199,8 +199,9 @@ def test_other_tensors_are_named_and_left_out(folder: Path, open_model: Open, ca
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_the_conversion_command_works_as_printed(folder: Path, open_model: Open, name: str) -> None:
+def test_the_conversion_command_works_as_printed(folder: Path, open_model: Open, name: str, tmp_path: Path) -> None:
     whole = rank(open_model(folder)).spectrum.values
+    folder = folder.rename(tmp_path / "it's [1] $HOME")
     pickle_weights(folder)
     (folder / "pytorch_model.bin").rename(folder / name)
     with pytest.raises(SourceError, match="holds only pickled weights") as raised:
