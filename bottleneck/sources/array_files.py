@@ -9,6 +9,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -294,7 +295,13 @@ def _parquet(path: Path) -> Mapping[str, Any]:
 
     about = pyarrow.parquet.read_metadata(path)
     check_size((about.num_rows, about.num_columns), 8, stored=path.stat().st_size, what=str(path), whole=True)
-    return {"table": pd.read_parquet(path)}
+    table = pd.read_parquet(path)
+    nullable = {name: str(kind).lower() for name, kind in table.dtypes.items() if str(kind).startswith("Float")}
+    table = table.astype(nullable)
+    if table.shape[1] == 1 and len(table) and STATES not in table and np.ndim(table.iat[0, 0]):
+        with suppress(ValueError):  # lists of several lengths
+            return {"table": np.stack(table.iloc[:, 0])}
+    return {"table": table}
 
 
 READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {

@@ -29,7 +29,7 @@ try:
     loaded = {key: value for key, value in loadmat(path).items() if not key.startswith("__")}
     loaded = {key: value.toarray() if hasattr(value, "toarray") else value for key, value in loaded.items()}
     plain = {key: value for key, value in loaded.items() if isinstance(value, np.ndarray) and not value.dtype.hasobject}
-    others = {key: type(value).__name__ for key, value in loaded.items() if key not in plain}
+    others = [key for key in loaded if key not in plain]
     np.savez(arrays, *plain.values(), names=json.dumps([*plain]), others=json.dumps(others))
 except BaseException as error:
     sys.exit(f"it is damaged ({type(error).__name__}: {' '.join(str(error).split())})")
@@ -57,8 +57,8 @@ def read_mat(path: Path) -> Mapping[str, Any]:
             arrays = {name: loaded[f"arr_{number}"] for number, name in enumerate(json.loads(str(loaded["names"])))}
             others = json.loads(str(loaded["others"]))
     errors = {
-        name: SourceError(f"{name} of {path} is not a full matrix, but {kind}: save it by full({name})")
-        for name, kind in others.items()
+        name: SourceError(f"{name} of {path} is a struct, cell or object of MATLAB: save a matrix of numbers")
+        for name in others
     }
     return {**arrays, **errors}
 

@@ -70,6 +70,13 @@ def test_a_table_of_pandas_is_its_numbers(layout: dict[str, Any], tmp_path: Path
     assert open_source(str(tmp_path / "m.csv")).shape == LOG_PROBS.shape
 
 
+@pytest.mark.parametrize("table", [pd.DataFrame(LOG_PROBS, dtype="Float64"), pd.DataFrame({"rows": [*LOG_PROBS]})])
+def test_other_columns_of_a_table_are_numbers_too(table: pd.DataFrame, tmp_path: Path) -> None:
+    """Of pandas' type for missing numbers, or one with a list for each context."""
+    table.rename(columns=str).to_parquet(tmp_path / "m.parquet")
+    assert (rows_of(open_source(str(tmp_path / "m.parquet")), 3) == LOG_PROBS).all()
+
+
 SIGNS = ["#", "C#", "\n", "# a", ","]
 
 
@@ -144,6 +151,8 @@ OBJECTS = np.array([[_Object()]])
 REFUSED: list[tuple[str, Callable[[Path], object], str]] = [
     ("m.parquet", lambda path: WORDS.to_parquet(path), "must hold real numbers, not object"),
     ("m.parquet", lambda path: path.write_bytes(b"PAR1" + bytes(40)), "cannot be read as a .parquet"),
+    ("m.parquet", lambda path: pd.DataFrame({"a": [[1.0], [1.0, 2.0]]}).to_parquet(path), "must hold real numbers"),
+    ("m.mat:S", lambda path: scipy.io.savemat(path, {"S": {"a": 1}}), "S of .* is a struct, cell or object of MATLAB:"),
     ("m.csv", _text("a,b\n1,two\n"), r"cannot be read as a \.csv file: could not"),
     ("m.csv", _text(""), "it does not hold numbers"),
     ("m.npz:other", WRITERS[".npz"], r"there is no 'other'; name one of them as .*m.npz:NAME: "),
