@@ -112,7 +112,8 @@ def compare(
     """
     how: dict[str, Any] = {name: options.get(name, option.default) for name, option in COMPARE.items()}
     examples, like_llama_cpp, temperature, floor, *limits = _checked(**how)
-    if is_several(second):  # models of one reference
+    alike = isinstance(second, list | tuple) and len(second) > 1 and getattr(first, "shape", None)
+    if is_several(second) or (alike and all(getattr(each, "shape", None) == alike for each in second)):
         of_first, of_models = labelled([first]), labelled(second)
         if of_first.keys() & of_models.keys():
             raise ConfigurationError("a model has the label of the reference: give all of them as one dictionary")

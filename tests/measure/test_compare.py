@@ -100,6 +100,10 @@ def test_sources_on_other_tokens_are_refused(runs: dict[str, Path]) -> None:
         compare(one, other)
     with pytest.raises(ConfigurationError, match="examples must be at least 0, not -1"):
         compare(one, one, examples=-1)
+    P, *models = np.log(np.random.default_rng(0).dirichlet(np.ones(5), (3, 8)))
+    with pytest.raises(ConfigurationError, match="give all of them as one dictionary"):
+        compare(P, models)
+    assert compare(P, [models[0][:3], models[0][3:]]) == compare(P, models[0])  # blocks of one
 
 
 def test_a_matrix_is_on_the_tokens_of_a_run(runs: dict[str, Path]) -> None:
