@@ -43,8 +43,8 @@ SENTENCE_TOKENS = 60
 """Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
 DEPENDENT = "kl", "nll", "log_ratio", "same_top", "tv"
 """Quantities whose longest dependence on the contexts nearby standard errors allow for."""
-WEIGHTS = ".safetensors", ".bin", ".gguf"
-"""Suffixes of files of weights."""
+WEIGHTS = "model*.safetensors", "pytorch_model*.bin"
+"""Names of files of weights in a folder, in the order in which transformers looks for them."""
 Ids = NDArray[np.int64]
 
 
@@ -64,12 +64,12 @@ class Pair:
                 f"{other} has {model.shape[1]:,} tokens, and {one} has {reference.shape[1]:,}: give a model with as "
                 "many, or more"
             )
-        precisions = (each.rows_precision for each in self._sources if not isinstance(each, PartialSource))
+        precisions = [each.rows_precision for each in self._sources if not isinstance(each, PartialSource)]
         self._eps = [replace(eps, size=eps.size and eps.size / temperature) for eps in precisions]
         self._found: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
         self._cut = np.zeros(2)
         self._left_out = np.zeros((2, self._vocab), dtype=np.int64)
-        self._difference = None if self._is_partial else ObservedDifference(self._sources, self._eps, self._vocab)
+        self._difference = None if self._is_partial else ObservedDifference(self._sources, precisions, self._vocab)
         self._best: tuple[list[Example], list[Example]] = ([], [])
 
     @property
@@ -90,6 +90,9 @@ class Pair:
 
     def _add(self, first: Block | Part, second: Block, some: slice) -> dict[str, Values]:
         start, entries = second.start + some.start, [each.log_probs[some, : self._vocab] for each in (first, second)]
+        if self._difference:  # whose rank is that of every temperature
+            self._left_out += [(each < each.max(1, keepdims=True) + MASK).sum(0) for each in entries]
+            self._difference.watch(start, entries)
         if self._temperature != 1:
             entries = [each / self._temperature for each in entries]
         targets = None if self._targets is None else self._targets[start : start + len(entries[1])]
@@ -106,12 +109,9 @@ class Pair:
 
     def _add_whole(self, start: int, entries: Sequence[Matrix], targets: Ids | None) -> dict[str, Values]:
         P, Q = (normalized(each, eps) for each, eps in zip(entries, self._eps, strict=True))
-        self._left_out += [(each < each.max(1, keepdims=True) + MASK).sum(0) for each in entries]
         found = divergences(P, Q, targets)
         if self._floor:
             found["kl_floor"] = divergences(P, normalized(rounded(entries[0], self._eps[0]), self._eps[0]))["kl"]
-        assert self._difference is not None
-        self._difference.watch(start, entries)
         if targets is not None:
             self._keep_examples(start, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
         return found
@@ -223,7 +223,7 @@ def _bytes(description: Mapping[str, Any]) -> dict[str, int]:
     path = Path(str(description["path"]))
     if description["kind"] not in ("run", "hugging-face") or not path.exists():
         return {}
-    files = [path] if path.is_file() else [each for each in path.iterdir() if each.suffix in WEIGHTS]
+    files = [path] if path.is_file() else next(filter(None, (list(path.glob(each)) for each in WEIGHTS)), [])
     return {"bytes": sum(each.stat().st_size for each in files)}
 
 

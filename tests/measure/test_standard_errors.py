@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -288,8 +289,24 @@ def test_a_temperature_divides_the_logits_of_both_and_the_floor_is_the_next_narr
             compare(base, near, kind="logits", **options)
 
 
-def test_the_size_on_disk_names_the_smallest_that_passes(runs: dict[str, Path]) -> None:
-    found = compare([str(runs["softmax"]), str(runs["mos"]), str(runs["softmax"])], max_kl=50.0, contexts=50)
+@pytest.mark.parametrize("temperature", [0.01, 10.0, 100.0])
+def test_the_rank_of_a_difference_is_that_of_every_temperature(temperature: float) -> None:
+    """Log-probabilities over a number have the rank that the matrix was made with, and are no truncation."""
+    rng = np.random.default_rng(0)
+    P, change = 40 * rng.standard_normal((200, 100)), rng.standard_normal((200, 3)) @ rng.standard_normal((3, 100))
+    both = [log_softmax(each, axis=1).astype("float32") for each in (P, P + 0.01 * change)]
+    found = compare(*both, temperature=temperature, examples=0)
+    assert found.difference == compare(*both, examples=0).difference
+    assert found.difference.rank.low <= 3 <= found.difference.rank.high
+    assert not any("leaves out" in note for note in found.notes)
+
+
+def test_the_size_on_disk_names_the_smallest_that_passes(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Other formats and the state of a training beside the weights do not count."""
+    copy = shutil.copytree(runs["softmax"], tmp_path / "copy")
+    for name in ("pytorch_model.bin", "training_args.bin"):
+        (copy / name).write_bytes(bytes(10**6))
+    found = compare([str(runs["softmax"]), str(runs["mos"]), str(copy)], max_kl=50.0, contexts=50)
     sizes = [each.sources[1]["bytes"] for each in found]
     assert sizes == [(runs[name] / "model.safetensors").stat().st_size for name in ("mos", "softmax")]
     assert found.verdict.partition(" is the smallest of 2 models that pass")[0] == found[1].name
