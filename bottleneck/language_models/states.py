@@ -121,7 +121,7 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
 
 def _one_tensor(block: Any) -> Tensor:
     if isinstance(block, np.ndarray) and block.dtype.kind == "f":  # torch takes no other order of bytes or rows
-        return torch.from_numpy(np.require(as_array(block), requirements="CW"))
+        return torch.from_numpy(np.require(as_array(block), requirements=["C", "W"]))
     if isinstance(block, Tensor | np.ndarray | list | tuple):
         return torch.as_tensor(block)
     return from_dlpack(block) if hasattr(block, "__dlpack__") else torch.as_tensor(np.array(block))

@@ -178,8 +178,7 @@ def _csv(path: Path) -> Mapping[str, Any]:
 
     with open_file(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as file:
         lines = ((places, line) for places, line in _lines(file) if line.strip())
-        lines = itertools.dropwhile(lambda each: each[1].startswith("#"), lines)
-        first_lines = [*itertools.islice(lines, 2)]
+        first_lines = [*itertools.islice(itertools.dropwhile(lambda each: each[1].startswith("#"), lines), 2)]
         if not first_lines:
             raise ValueError("it does not hold numbers")
         delimiter, decimal = _delimiter(first_lines[-1][1], "\t" if path.suffix.lower() == ".tsv" else ",")
@@ -201,8 +200,8 @@ def _csv(path: Path) -> Mapping[str, Any]:
         if has_header and not second:
             raise ValueError("it does not hold numbers")
         file.seek(0)
-        body = itertools.islice(file, first_lines[0][0][has_header], None)
-        body = (line for line in body if line[0] != "#" or len(_fields(line, delimiter)) == len(first))
+        rest = itertools.islice(file, first_lines[0][0][has_header], None)
+        body = (line for line in rest if line[0] != "#" or len(_fields(line, delimiter)) == len(first))
         try:
             table = np.loadtxt(
                 body if decimal == "." else (line.replace(decimal, ".") for line in body),
@@ -295,7 +294,7 @@ def _parquet(path: Path) -> Mapping[str, Any]:
 
     about = pyarrow.parquet.read_metadata(path)
     check_size((about.num_rows, about.num_columns), 8, stored=path.stat().st_size, what=str(path), whole=True)
-    table = pd.read_parquet(path)
+    table: Any = pd.read_parquet(path)
     nullable = {name: str(kind).lower() for name, kind in table.dtypes.items() if str(kind).startswith("Float")}
     table = table.astype(nullable)
     if table.shape[1] == 1 and len(table) and STATES not in table and np.ndim(table.iat[0, 0]):

@@ -155,7 +155,7 @@ def floats(array: Any, what: str, *dimensions: int) -> Tensor:
             numbers = as_array(whole)
         except MatrixError as error:
             raise SourceError(f"{what}: {error}") from error
-        tensor = torch.from_numpy(np.require(numbers if whole.dtype.kind == "f" else whole, requirements="CW"))
+        tensor = torch.from_numpy(np.require(numbers if whole.dtype.kind == "f" else whole, requirements=["C", "W"]))
     if not tensor.is_floating_point() or tensor.ndim not in dimensions or not len(tensor):
         raise SourceError(
             f"{what}, must be real numbers in this shape, not {tensor.dtype} of shape {tuple(tensor.shape)}"
