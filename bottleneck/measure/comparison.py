@@ -380,20 +380,21 @@ def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False)
     value, error, half = (
         scale * (each or 0.0) for each in (estimate.value, estimate.standard_error, estimate.roundoff)
     )
-    is_partial = "coverage" in statistics
+    is_partial, is_wide = "coverage" in statistics, short and half > error
     if short and not is_partial and abs(value) <= half > 0:
         return f"≤ {abs(value) + half + 2 * error:.2g}{unit}"
-    if is_partial or (short and half > max(error, abs(value) / 100)):
+    if is_partial or is_wide:
         ends = (round(value - half, EXACT_DIGITS) + 0.0, round(value + half, EXACT_DIGITS) + 0.0)  # no −0
         low, high = (f"{min(end, scale) if unit else end:.{4 - short}g}" for end in ends)
         if estimate.roundoff is None or low != high:
             within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
             return within + ("" if estimate.standard_error is None else f" ± {error:.{2 - short}g}") + unit
+    error *= is_partial or not is_wide
     digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
     if error and digits <= MOST_DIGITS - short:
         text = f"{value:.{digits}f} ± {error:.{digits}f}{unit}"
     else:
         text = f"{value:.{max(4 - 2 * short * bool(error), len(f'{value:.0f}'))}g}"
-        text += ("" if estimate.standard_error is None else f" ± {error:.{2 - short}g}") + unit
+        text += ("" if estimate.standard_error is None or is_wide else f" ± {error:.{2 - short}g}") + unit
     is_known = not short and estimate.roundoff is not None
     return text + (f", roundoff {half:.1g}" if is_known else "")
