@@ -175,7 +175,7 @@ def _unused(model: Any, path: Path, names: Collection[str]) -> str:
         module, _, leaf = name.rpartition(".")
         pattern = re.sub(r"\d+", "0", name)
         return leaf in getattr(modules.get(module), "_parameters", ()) or any(
-            is_same_name(pattern, each) for each in patterns
+            f".{each}".endswith(f".{pattern}") for each in patterns
         )
 
     if not names:

@@ -188,14 +188,16 @@ def test_what_is_the_same_model(change: Spoil, options: dict[str, Any], folder: 
     assert (rank(open_model(folder, **options)).spectrum.values == whole).all()
 
 
-def test_other_tensors_are_named_and_left_out(folder: Path, open_model: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """As heads that predict several tokens are, whose layer has parts that others have not."""
+@pytest.mark.parametrize(
+    "extra", [{"transformer.h.1.ln_1.weight": (8,), "transformer.h.1.eh_proj.weight": (8, 16)}, {f"ema.{WTE}": (60, 8)}]
+)
+def test_other_tensors_are_named_and_left_out(extra: Any, folder: Path, open_model: Open, caplog: Any) -> None:
+    """As heads that predict several tokens are, whose layer has parts that others have not, and averages."""
     whole = rank(open_model(folder)).spectrum.values
     assert not caplog.messages
-    extra = {"transformer.h.1.ln_1.weight": torch.ones(8), "transformer.h.1.eh_proj.weight": torch.ones(8, 16)}
-    change_weights(folder, lambda t: t.update(extra))
+    change_weights(folder, lambda t: t.update({name: torch.ones(shape) for name, shape in extra.items()}))
     assert (rank(open_model(folder)).spectrum.values == whole).all()
-    assert caplog.messages == [f"{folder}: 2 tensors of the files are not used, first transformer.h.1.eh_proj.weight"]
+    assert caplog.messages == [f"{folder}: {len(extra)} tensors of the files are not used, first {min(extra)}"]
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
