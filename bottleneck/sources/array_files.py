@@ -297,9 +297,10 @@ def _parquet(path: Path) -> Mapping[str, Any]:
     table: Any = pd.read_parquet(path)
     nullable = {name: str(kind).lower() for name, kind in table.dtypes.items() if str(kind).startswith("Float")}
     table = table.astype(nullable)
-    if table.shape[1] == 1 and len(table) and STATES not in table and np.ndim(table.iat[0, 0]):
+    lists = [name for name in table if len(table) and np.ndim(table[name].iat[0])]
+    if len(lists) == 1 and STATES not in table:
         with suppress(ValueError):  # lists of several lengths
-            return {"table": np.stack(table.iloc[:, 0])}
+            return {name: np.stack(table[name]) if name in lists else np.asarray(table[name]) for name in table}
     return {"table": table}
 
 

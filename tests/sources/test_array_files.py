@@ -70,7 +70,14 @@ def test_a_table_of_pandas_is_its_numbers(layout: dict[str, Any], tmp_path: Path
     assert open_source(str(tmp_path / "m.csv")).shape == LOG_PROBS.shape
 
 
-@pytest.mark.parametrize("table", [pd.DataFrame(LOG_PROBS, dtype="Float64"), pd.DataFrame({"rows": [*LOG_PROBS]})])
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame(LOG_PROBS, dtype="Float64"),
+        pd.DataFrame({"rows": [*LOG_PROBS]}),
+        pd.DataFrame({"text": ["a", "b", "c", "d", "e", "f", "g"], "rows": [*LOG_PROBS], "target": range(7)}),
+    ],
+)
 def test_other_columns_of_a_table_are_numbers_too(table: pd.DataFrame, tmp_path: Path) -> None:
     """Of pandas' type for missing numbers, or one with a list for each context."""
     table.rename(columns=str).to_parquet(tmp_path / "m.parquet")
