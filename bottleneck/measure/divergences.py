@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -281,8 +281,12 @@ def statistics(found: Mapping[str, ByContext], *, like_llama_cpp: bool = False) 
         change = found["delta_p"]
         result |= {"delta_p": change.mean(), "delta_p_rms": change.root_mean_square()}
         result |= {f"delta_p_{100 * share:g}": change.quantile(share) for share in DELTA_SHARES}
-    names = ("same_top", "top_5", "coverage", "kl_floor")
-    return result | {name: found[name].mean() for name in names if name in found}
+    result |= {name: found[name].mean() for name in ("same_top", "top_5", "coverage", "kl_floor") if name in found}
+    if like_llama_cpp and any(each.error.any() for each in found.values()):  # whose errors are of the numbers alone
+        exact = {name: replace(each, error=np.zeros_like(each.error)) for name, each in found.items()}
+        plain = statistics(exact, like_llama_cpp=True)
+        result = {name: replace(each, standard_error=plain[name].standard_error) for name, each in result.items()}
+    return result
 
 
 def _changed(
