@@ -107,7 +107,7 @@ def bench_spectrum(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log-probs.npy"
         _write_log_probs(path, shape)
-        programs = {name: partial(_program, name=name, path=str(path)) for name in PROGRAMS}
+        programs = {name: partial(_program, str(path), name=name) for name in PROGRAMS}
         rows |= in_turn(programs, runs=3, seconds=math.inf, warm_up=False, progress=progress)
     shared = {
         case: partial(_shared, name=name, processes=count, rows=T, columns=M)
@@ -151,7 +151,7 @@ def _write_log_probs(path: Path, shape: tuple[int, int]) -> None:
     file.flush()
 
 
-def _program(*, name: str, path: str) -> Work:
+def _program(path: str, *, name: str) -> Work:
     """Return a function that runs one of `PROGRAMS`, and returns how `rank` spent its time."""
     program = [sys.executable, *(part.format(path=path) for part in PROGRAMS[name])]
 
