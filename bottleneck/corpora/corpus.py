@@ -61,7 +61,7 @@ class RawText:
             parts = [text.encode() for text in texts]
         except UnicodeEncodeError as error:
             half = error.object[error.start]
-            raise CorpusError(f"{where} holds {half!a}, half of a surrogate pair, which is no character") from error
+            raise CorpusError(f"{where} holds {half!a}, half of a surrogate pair, which is not a character") from error
         return cls(where, b"\n".join(parts), split, tuple(len(part) + 1 for part in parts))
 
     @classmethod

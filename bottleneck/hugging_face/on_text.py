@@ -17,7 +17,7 @@ from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, Text
 from ..language_models.llama_cpp import KldFile, is_kld
 from ..language_models.reading import Reading
-from ..language_models.text import Ids
+from ..language_models.text import Ids, token_bytes
 from .model import HuggingFaceModel, loaded_model, saved_model
 from .text import read_ids, read_text
 from .tokenizer import Tokenizer
@@ -93,9 +93,7 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
 
 def _beginnings(sizes: Sequence[int], ids: Ids, tokenizer: Tokenizer) -> Ids:
     """Return where texts of these sizes begin, by the bytes of the tokens, of which some tokenizers leave some out."""
-    tokens, places = np.unique(ids, return_inverse=True)
-    spelled = [len(each.encode(errors="surrogateescape")) for each in tokenizer.spelled(tokens.tolist())]
-    ends, texts = np.cumsum(np.array(spelled)[places]), np.cumsum(sizes)
+    ends, texts = np.cumsum(token_bytes(tokenizer, ids)), np.cumsum(sizes)
     return np.append(0, np.searchsorted(ends, texts[:-1] / texts[-1] * ends[-1]))
 
 

@@ -260,3 +260,9 @@ def text_of(sources: Iterable[Source]) -> Text | None:
     """Return the text of some sources on the same one, if possible with what names its tokens."""
     texts = (source.text for source in sources if source.text)
     return max(texts, key=lambda text: text.tokenizer is not None, default=None)
+
+
+def begin_texts(sources: Sequence[Source]) -> NDArray[np.int64] | None:
+    """Return the contexts with which the texts of some sources on the same ones begin, (n,), if they are known."""
+    text = text_of(sources)
+    return None if text is None else text.beginnings(sources[0].shape[0], joined=True)

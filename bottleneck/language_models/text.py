@@ -35,6 +35,13 @@ class Names(Protocol):
         """Return the number of tokens."""
 
 
+def token_bytes(tokenizer: Names, ids: Ids) -> NDArray[np.int64]:
+    """Return the number of bytes of each token, (N,)."""
+    tokens, places = np.unique(ids, return_inverse=True)
+    sizes = [len(each.encode(errors="surrogateescape")) for each in tokenizer.spelled(tokens.tolist())]
+    return np.array(sizes, np.int64)[places]
+
+
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Text:
@@ -83,9 +90,7 @@ class Text:
         """Return the bytes of the tokens that some of the rows predict; ``None`` where their texts are not known."""
         if self.tokenizer is None:
             return None
-        ids, counts = np.unique(self.ids[self.places[: len(rows)][rows]], return_counts=True)
-        sizes = [len(each.encode(errors="surrogateescape")) for each in self.tokenizer.spelled(ids.tolist())]
-        return int(counts @ np.array(sizes))
+        return int(token_bytes(self.tokenizer, self.ids[self.places[: len(rows)][rows]]).sum())
 
     def beginnings(self, rows: int, *, joined: bool = False) -> NDArray[np.int64]:
         """Return those of the first ``rows`` rows that predict the first token of a part, or of a text in one."""

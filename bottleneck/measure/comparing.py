@@ -15,7 +15,7 @@ from ..core.checks import typed
 from ..core.options import COMPARE, Judging, takes
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..evaluation import perplexity
-from ..language_models.source import text_of
+from ..language_models.source import begin_texts, text_of
 from ..results.base import short_names
 from ..sources import (
     PartialSource,
@@ -113,11 +113,12 @@ def compare(
     how: dict[str, Any] = {name: options.get(name, option.default) for name, option in COMPARE.items()}
     examples, like_llama_cpp, temperature, floor, *limits = _checked(**how)
     alike = isinstance(second, list | tuple) and len(second) > 1 and getattr(first, "shape", None)
-    if is_several(second) or (alike and all(getattr(each, "shape", None) == alike for each in second)):
-        of_first, of_models = labelled([first]), labelled(second)
-        if of_first.keys() & of_models.keys():
+    if isinstance(second, dict):
+        if (of_first := labelled([first])).keys() & second.keys():
             raise ConfigurationError("a model has the label of the reference: give all of them as one dictionary")
-        first, second = {**of_first, **of_models}, None
+        first, second = {**of_first, **second}, None
+    elif is_several(second) or (alike and all(getattr(each, "shape", None) == alike for each in second)):
+        first, second = labelled([first, *second]), None
     several = second is None and isinstance(first, list | tuple | dict)
     if (second is None) != several or (several and len(first) < 2) or (not several and is_several(first)):
         raise ConfigurationError("a comparison takes a reference and at least one model: give two sources, or a list")
@@ -159,9 +160,7 @@ def compare(
             bar.advance(len(first_block.log_probs))
     bounds = dict(zip(SIGNS, limits, strict=True))
     results = [pair.comparison(settings, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs]
-    text = text_of(sources)
-    texts = None if text is None else text.beginnings(reference.shape[0], joined=True)
-    return Comparisons(farther_by_pairs(results, texts)) if several else results[0]
+    return Comparisons(farther_by_pairs(results, begin_texts(sources))) if several else results[0]
 
 
 def _checked(**how: Any) -> Iterable[Any]:

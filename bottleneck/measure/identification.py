@@ -223,7 +223,7 @@ def _may_hide_a_rounding(rows: Source, d: int, entries: Entries) -> bool:
 
 
 def _at(values: Matrix, limits: Matrix, *, share: float = 1.0) -> Test | None:
-    """Return the value and the limit of the row beside which a share of the rows is farther below theirs."""
+    """Return the value and the limit of one row: a share of the rows keeps its limits by more; 1 is the worst row."""
     values = np.abs(values)
     known = np.isfinite(values) & np.isfinite(limits)
     if not known.any():

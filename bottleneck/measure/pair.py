@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ..errors import MatrixError, SourceError
-from ..language_models.source import text_of
+from ..language_models.source import begin_texts, text_of
 from ..sources import Block, KldSource, Part, PartialSource, Source
 from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
@@ -150,9 +150,8 @@ class Pair:
         reference, model = self._sources
         joined = {name: np.concatenate(parts, 1) for name, parts in self._found.items()}
         text = text_of(self._sources)
-        texts = None if text is None else text.beginnings(reference.shape[0], joined=True)
         series = [joined[name][0] for name in DEPENDENT if name in joined]
-        starts = np.arange(reference.shape[0]) if like_llama_cpp else block_starts(series, texts)
+        starts = np.arange(reference.shape[0]) if like_llama_cpp else block_starts(series, begin_texts(self._sources))
         found = {name: ByContext(each[0], each[1], self._is_partial, starts) for name, each in joined.items()}
         if like_llama_cpp and "kl_llama_cpp" not in found:
             raise SourceError(

@@ -17,6 +17,7 @@ from ..core.progress import Progress
 from ..heads.scores import Scores
 from ..language_models import ModelOnText
 from ..spectrum.arithmetic import triangle_of_blocks
+from ..training.evaluate import perplexity_of
 from .directions import ROWS
 from .trained_heads import Trainer
 
@@ -135,7 +136,7 @@ class Fits:
                         sums[place, number] += _distances(own, log_q, token)
                 bar.advance(len(hidden))
         T = len(self._measured)
-        return sums / T, None if self._targets is None else math.exp(min(loss / T, 700.0))
+        return sums / T, None if self._targets is None else perplexity_of(loss / T)
 
 
 def _between(points: Mapping[int, Reduced], perplexity: float | None) -> Iterator[int]:

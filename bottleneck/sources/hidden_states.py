@@ -225,11 +225,8 @@ def _texts_of(arrays: Mapping[str, Any], place: str, size: int) -> list[dict[str
                 "or more for each text"
             )
     parts = {STATES: states, **numbers}
-    rows = (
-        [parts]
-        if states.ndim == 2
-        else [{name: each[row] for name, each in parts.items()} for row in range(len(states))]
-    )
+    texts = zip(*parts.values(), strict=True) if states.ndim == 3 else [parts.values()]
+    rows = [dict(zip(parts, text, strict=True)) for text in texts]
     masked = [(row, row.pop(MASK, None)) for row in rows]
     return [row if mask is None else {name: each[mask != 0] for name, each in row.items()} for row, mask in masked]
 

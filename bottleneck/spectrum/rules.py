@@ -174,10 +174,11 @@ def estimate(
         found: the ranks that the matrix may have.
         limit: tolerance; it moves between σ_r and σ_{r+1} where the interval leaves out the count at the limit.
         size: the largest rank.
-        residual: as for `numerical_rank`; above the limit it leaves only a lower bound.
+        residual: as for `numerical_rank`; where it may lift a value above the limit, it leaves only a lower bound.
     """
     low, high, why = found
-    at_least = bool(residual > limit) and low < size
+    is_open = count_above(np.hypot(values, residual), limit) > count_above(values, limit)
+    at_least = bool(residual > limit or is_open) and low < size
     value = low if at_least else min(max(count_above(values, limit), low), high)
     padded = np.append(values, np.zeros(max(0, size + 1 - values.size)))
     last, following = float(padded[value - 1]), float(padded[value])

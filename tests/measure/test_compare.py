@@ -101,8 +101,7 @@ def test_sources_on_other_tokens_are_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(ConfigurationError, match="examples must be at least 0, not -1"):
         compare(one, one, examples=-1)
     P, *models = np.log(np.random.default_rng(0).dirichlet(np.ones(5), (3, 8)))
-    with pytest.raises(ConfigurationError, match="give all of them as one dictionary"):
-        compare(P, models)
+    assert [each.statistics for each in compare(P, models)] == [compare(P, each).statistics for each in models]
     blocks, whole = compare(P, [models[0][:3], models[0][3:]]), compare(P, models[0])
     assert blocks.statistics == whole.statistics
 

@@ -252,7 +252,7 @@ def test_the_error_of_an_output_layer_is_not_taken_for_noise() -> None:
 
 
 def test_a_verdict_says_what_roundoff_leaves_open() -> None:
-    """Of two models whose logits round to the same numbers, or to other ones: what it says holds before rounding."""
+    """What it says of two models whose logits round to the same numbers, or to other ones, holds before rounding."""
     rng = np.random.default_rng(0)
     P = 12 + 4 * rng.standard_normal((1000, 50))
     for size in (0.01, 0.05):

@@ -235,6 +235,8 @@ def test_what_is_refused() -> None:
     layer, given = model()
     seven = {"hidden": given["hidden"][:7], "train": True}
     masking, _ = model(bias=True)
+    loud, _ = model()
+    loud.weight.data *= 1e4
     masking.bias.data[given["targets"][-1]] = -torch.inf
     for source, options, sentence in (
         (sb.heads.MoS(d, M, components=2), {"hidden": torch.randn(9, d)}, "one set of logits: give a model"),
@@ -243,6 +245,7 @@ def test_what_is_refused() -> None:
         (layer, {**given, "ranks": [0]}, "ranks must be at least 1"),
         (layer, {**given, "ranks": [d + 1]}, f"ranks must be at most {d}"),
         (layer, {**given, "save": "x"}, "save goes with train"),
+        (loud, given, "whose exponential is beyond every number"),
         (masking, given, "probability 0: the loss is infinite"),
         (layer, seven, "has 7 contexts, and this needs 8 or more"),
     ):

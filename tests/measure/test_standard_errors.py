@@ -123,7 +123,7 @@ def test_models_are_told_apart_by_their_differences() -> None:
 
 
 def test_models_are_as_close_as_the_closest_one_and_not_as_their_neighbours() -> None:
-    """Of ten models, each of which cannot be told from the next one, a test in pairs tells the last from the first."""
+    """Each of ten models cannot be told from the next one, and a test in pairs tells the last from the first."""
     rng, logits = np.random.default_rng(0), np.random.default_rng(1).standard_normal((400, 30))
     some = {f"m{n}": logits + (0.3 + 0.004 * n) * rng.standard_normal(logits.shape) for n in range(10)}
     found = compare(logits, some, kind="logits", examples=0)
@@ -236,7 +236,7 @@ def agreed(same: np.ndarray, error: float = 0.0, blocks: int = 16) -> tuple[floa
 
 
 def test_the_end_of_an_agreement_grows_with_it() -> None:
-    """Of sixteen texts, with disagreements anywhere: all of n prove as much as n independent draws (Clopper 1934)."""
+    """All of n contexts of sixteen texts prove as much as n independent draws (Clopper 1934)."""
     ends = []
     for count in range(0, 40):
         same = np.ones(1024)

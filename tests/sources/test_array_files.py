@@ -79,7 +79,7 @@ def test_a_table_of_pandas_is_its_numbers(layout: dict[str, Any], tmp_path: Path
     ],
 )
 def test_other_columns_of_a_table_are_numbers_too(table: pd.DataFrame, tmp_path: Path) -> None:
-    """Of pandas' type for missing numbers, or one with a list for each context."""
+    """Its columns have pandas' type for missing numbers, or one of them holds a list for each context."""
     table.rename(columns=str).to_parquet(tmp_path / "m.parquet")
     assert (rows_of(open_source(str(tmp_path / "m.parquet")), 3) == LOG_PROBS).all()
 

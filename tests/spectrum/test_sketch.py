@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from softmax_bottleneck import rank
@@ -42,6 +42,7 @@ def test_a_rank_below_the_width_is_exact(shape: tuple[int, int]) -> None:
         assert (estimate.value, estimate.determinate, estimate.at_least) == (expected, True, False)
 
 
+@example(width=8, decay=0.75, eps=0.005859375, seed=751, rows=1)  # σ_3 is 0.62 or 0.81, and the tolerance 0.67
 @settings(max_examples=40, deadline=None)
 @given(
     width=st.integers(1, 30),
