@@ -67,6 +67,13 @@ def open_file(path: Path) -> BufferedReader:
     return opened
 
 
+def begins_with(path: Path, magic: bytes) -> bool:
+    """Return whether a path is that of a regular file that begins with some bytes."""
+    with suppress(OSError, ValueError, SourceError), open_file(path) as file:
+        return file.read(len(magic)) == magic
+    return False
+
+
 def check_size(shape: tuple[int, ...], itemsize: int, *, stored: int, what: str, whole: bool = False) -> None:
     """Refuse a matrix that is far larger than what it is stored in, or than memory if it is read as a whole.
 

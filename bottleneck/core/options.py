@@ -27,8 +27,9 @@ BOS = (
 )
 VOCAB = "Which columns to measure when the output layer has more rows than the tokenizer has tokens."
 DATA = (
-    "Text that the model reads: a corpus, a .txt file, or a .jsonl file with a field text (FILE.jsonl:FIELD names "
-    "another).  [default: the corpus of the run; python-docs for a Hugging Face model]"
+    "Text that the model reads: a corpus, a .txt file, a .jsonl file with a field text (FILE.jsonl:FIELD names "
+    "another), or token ids, such a field or a .npy file.  [default: the corpus of the run; python-docs for a Hugging "
+    "Face model]"
 )
 DATA_IN_PYTHON = (
     "Also a text, a list of texts, token ids (N,) of one text, batches of token ids, such as a DataLoader yields: ids "
@@ -44,6 +45,14 @@ KIND = (
 DTYPE = (
     "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only to the "
     "body of a Hugging Face model; its output layer stays in float32."
+)
+HEAD = (
+    "W, (M, d), of the softmax layer, or the Hugging Face model that has this layer; SOURCE then holds hidden states, "
+    "(T, d)."
+)
+NORM = (
+    "Weight of the final norm, (d,), or the Hugging Face model that has it, for states that were taken before it, as "
+    "vLLM's are."
 )
 METHOD = (
     "Method that computes the singular values: factored, gram, tsqr, dense or sketch. auto takes the first that suits "
@@ -165,11 +174,9 @@ class Opening(HuggingFaceOptions, total=False):
             metavar="|".join([*DEVICES, "…"]),
         ),
     ]
-    head: Annotated[str | None, _array("W, (M, d), of the softmax layer; SOURCE then holds hidden states, (T, d).")]
+    head: Annotated[str | None, _array(HEAD, metavar="FILE[:NAME]|MODEL")]
     bias: Annotated[str | None, _array("Bias of the softmax layer, (M,).")]
-    norm: Annotated[
-        str | None, _array("Weight of the final norm, (d,), of states that were taken before it, as vLLM's are.")
-    ]
+    norm: Annotated[str | None, _array(NORM, metavar="FILE[:NAME]|MODEL")]
     scale: Annotated[float | None, Option(None, "Factor of the logits.  [default: 1]", STATES, metavar="NUMBER")]
     softcap: Annotated[float | None, Option(None, "Soft cap c of the logits.", STATES, metavar="NUMBER")]
     vocab_size: Annotated[int | None, Option(None, "Vocabulary size M of a function from ids to logits.")]

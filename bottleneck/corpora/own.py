@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.files import exists, kind_of, sha256_bytes
+from ..core.files import DAMAGE, exists, kind_of, open_file, sha256_bytes
 from ..core.json_file import parse_json
 from ..errors import CorpusError, first_line
 from .batches import Ids, texts_in
@@ -22,6 +22,8 @@ from .vocabulary import Vocabulary
 IN_MEMORY = "the text"
 """Name of a text that is not in a file."""
 JSON = re.compile(r"(.*\.(?:jsonl?|ndjson))(?::(.+))?", re.IGNORECASE | re.DOTALL)
+IDS = ".npy"
+"""Suffix of a file of token ids."""
 TABLES = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
 PATHS = ("/", "./", "../", "~/")
 """What begins a path, which may have spaces, and hardly a text."""
@@ -50,16 +52,21 @@ def read_data(data: Any, *, vocabulary: Vocabulary, split: str) -> Corpus:
     ids, starts = np.concatenate([*texts, np.empty(0, np.int64)]), np.array([0, *accumulate(map(len, texts))])[:-1]
     vocabulary.decode(ids)
     sha256 = sha256_bytes(ids.tobytes() + starts[1:].tobytes())
-    return Corpus("token ids", vocabulary, {split: ids}, sha256, starts if len(texts) > 1 else None)
+    return Corpus(name_of_ids(data), vocabulary, {split: ids}, sha256, starts if len(texts) > 1 else None)
+
+
+def name_of_ids(data: Any) -> str:
+    """Return what token ids are called: their file, if they are in one."""
+    return str(data) if isinstance(data, str | Path) else "token ids"
 
 
 def given_data(data: Any) -> RawText | list[Ids] | None:
     """Return the text that ``data`` is or names, or the ids of its texts; ``None`` for a corpus and for ``None``.
 
     Args:
-        data: a text file; a file of JSON, a record in each line or an array of them (``FILE.jsonl:FIELD``, by default
-            the field "text"); a text of several words that is not the name of a corpus; or what `texts_in` takes, whose
-            strings are joined by newlines.
+        data: a text file; a file of JSON, a record in each line or an array of them, with texts or token ids in a field
+            (``FILE.jsonl:FIELD``, by default "text"); an ``.npy`` file of token ids, (N,) or (B, L); a text of several
+            words that is not the name of a corpus; or what `texts_in` takes, whose strings are joined by newlines.
 
     Raises:
         CorpusError: for a file that cannot be read, or a record without the field.
@@ -72,6 +79,8 @@ def given_data(data: Any) -> RawText | list[Ids] | None:
         return RawText.joined(IN_MEMORY, texts) if texts and isinstance(texts[0], str) else texts
     name = str(data)
     if file := _file(name):
+        if file[0].suffix.lower() == IDS:
+            return _ids(file[0])
         raw = RawText.read(file[0])
         return raw if file[1] is None else _field(name, raw, file[1])
     if len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}:
@@ -82,7 +91,9 @@ def given_data(data: Any) -> RawText | list[Ids] | None:
 def check_named(data: str) -> None:
     """Refuse a text file that is missing, empty or not UTF-8, and a corpus that is not here, in little time."""
     path = Path(data)
-    if file := _file(data):
+    if path.suffix.lower() == IDS:
+        given_data(data)
+    elif file := _file(data):
         RawText.read(file[0]).decoded()
     elif not path.suffix and not exists(path) and len(data.split()) == 1 and not is_present(data):
         load(data)
@@ -94,15 +105,27 @@ def _file(name: str) -> tuple[Path, str | None] | None:
         return Path(records[1]), records[2] or "text"
     path = Path(name)
     if not exists(path):
-        is_path = name.endswith(".txt") or (name.startswith(PATHS) and "\n" not in name)
+        is_path = name.endswith((".txt", IDS)) or (name.startswith(PATHS) and "\n" not in name)
         return (path, None) if is_path else None
     if path.suffix.lower() in TABLES:
         raise CorpusError(f"{name} is a table: write its column of texts to JSON Lines, or give it in Python")
     return None if kind_of(path) == "a folder" else (path, None)
 
 
-def _field(name: str, text: RawText, field: str) -> RawText:
-    """Return the texts in one field of JSON Lines, or of an array of records, joined by newlines."""
+def _ids(path: Path) -> list[Ids]:
+    """Return the texts in a file of token ids."""
+    try:
+        with open_file(path) as file:
+            texts: Any = texts_in(np.load(file, allow_pickle=False))
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}") from error
+    except DAMAGE as error:
+        raise CorpusError(f"{path} does not hold token ids, (N,) or (B, L): {first_line(error)}") from error
+    return texts
+
+
+def _field(name: str, text: RawText, field: str) -> Any:
+    """Return what one field of JSON Lines, or of an array of records, holds: texts joined by newlines, or token ids."""
     texts, whole = [], text.decoded()
     with suppress(ValueError):
         if isinstance(array := parse_json(whole), list):
@@ -117,8 +140,9 @@ def _field(name: str, text: RawText, field: str) -> RawText:
             record = {field: record}
         if isinstance(record, dict) and record.get(field, "") is None:
             continue
-        if not isinstance(record, dict) or not isinstance(record.get(field), str):
+        if not isinstance(record, dict) or not isinstance(record.get(field), str | list):
             fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
             raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")
         texts.append(record[field])
-    return RawText.joined(name, texts)
+    found = texts_in(texts)
+    return found if any(isinstance(each, list) for each in texts) else RawText.joined(name, texts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.full_precision import alone
 from .checks import last_norm, sample, softmax_of
@@ -36,18 +36,28 @@ class Ellipse:
     """Factor on the model's logits, which its configuration alone does not tell."""
 
 
+def final_norm(model: Loadable) -> tuple[nn.Module | None, Tensor]:
+    """Return the norm right before a model's output layer, if there is one, and the states behind it for some ids."""
+    with last_norm(model.body) as last, torch.no_grad():
+        hidden = final_hidden(model.body, _ids(model))
+    _, norm, output = last
+    return (norm if norm is not None and torch.equal(output, hidden) else None), hidden
+
+
+def _ids(model: Loadable) -> Tensor:
+    return torch.arange(TEXTS * LENGTH).reshape(TEXTS, LENGTH) % model.input_size
+
+
 @alone()
 def final_ellipse(model: Loadable) -> Ellipse | None:
     """Return the ellipse of the norm right before a model's output layer; ``None`` if there is none.
 
     γ and β are what the norm makes of ± 2¹⁰ in turn, which every norm maps to ± γ + β, whatever its parameters mean.
     """
-    body = model.body
-    ids = torch.arange(TEXTS * LENGTH).reshape(TEXTS, LENGTH) % model.input_size
-    with last_norm(body) as last, torch.no_grad():
-        hidden = final_hidden(body, ids)
-    (_, norm, output), d = last, hidden.shape[-1]
-    if norm is None or d % 2 or not torch.equal(output, hidden):
+    body, ids = model.body, _ids(model)
+    norm, hidden = final_norm(model)
+    d = hidden.shape[-1]
+    if norm is None or d % 2:
         return None
     signs = torch.tensor([1.0, -1.0], device=hidden.device, dtype=hidden.dtype).repeat(d // 2)
     with torch.no_grad():

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.files import open_file
+from ..core.files import begins_with, open_file
 from ..errors import ConfigurationError, SourceError
 from .folder import AGAIN, CONFIG
 
@@ -73,6 +73,11 @@ class Header:
         return f"W in {self.types.get(output)}, body in {', '.join(kind for kind, _ in body.most_common())}"
 
 
+def is_gguf(path: Path) -> bool:
+    """Return whether a path is that of a GGUF file; Ollama's have no suffix."""
+    return path.suffix.lower() == SUFFIX or begins_with(path, MAGIC)
+
+
 def find(path: Path) -> Path | None:
     """Return the GGUF file that a path names, itself or the only one in a folder of no other model; else ``None``.
 
@@ -80,7 +85,7 @@ def find(path: Path) -> Path | None:
         SourceError: for a folder with several.
     """
     if not path.is_dir() or (path / CONFIG).exists():
-        return path if path.suffix.lower() == SUFFIX else None
+        return path if is_gguf(path) else None
     files = sorted(path.glob(f"*{SUFFIX}"))
     if len(files) > 1 and not all(SHARD.search(file.stem) for file in files):
         raise SourceError(f"{path} holds {len(files)} GGUF files: name one of them, such as {files[0]}")

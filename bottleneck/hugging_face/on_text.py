@@ -12,7 +12,7 @@ from torch import nn
 from ..core.files import sha256_bytes
 from ..core.options import HuggingFaceOptions, takes
 from ..corpora.batches import texts_in
-from ..corpora.own import given_data
+from ..corpora.own import given_data, name_of_ids
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..language_models import ModelOnText, Text
 from ..language_models.llama_cpp import KldFile, is_kld
@@ -72,16 +72,17 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
         return lambda model: (_of_kld(file, model, options["bos"]), False)
     given: Any = given_data(data)
     if isinstance(given, list):
-        return lambda model: _of_ids(given, model, is_windowed=bool(options["context_length"] or options["stride"]))
+        is_windowed = bool(options["context_length"] or options["stride"])
+        return lambda model: _of_ids(given, model, name=name_of_ids(data), is_windowed=is_windowed)
     raw = read_text(given or data, split, dataset=options["dataset"])
     written = raw.decoded()
 
     def encoded(model: HuggingFaceModel) -> tuple[Text, bool]:
         if (tokenizer := model.encoder()) is None:
             raise SourceError(
-                f"a text needs the model's tokenizer, and {model.name} has none: give data=token ids, or, for a loaded "
-                "model, tokenizer=AutoTokenizer.from_pretrained(…)"
-            )
+                f"a text needs the model's tokenizer, and {model.name} has none: give token ids, ",
+                Parameter("data", "IDS.npy"), ", or, for a loaded model, tokenizer=AutoTokenizer.from_pretrained(…)",
+            )  # fmt: skip
         ids, prefix = tokenizer.encode(written, bos=options["bos"], vocab_size=model.input_size)
         about: Any = {"name": raw.where, "split": raw.split, "sha256": sha256_bytes(written.encode())}
         if len(raw.sizes) > 1:
@@ -106,12 +107,12 @@ def _of_kld(file: KldFile, model: HuggingFaceModel, bos: str) -> Text:
     return read_ids(texts, tokenizer, vocab_size=size, name=str(file.path))
 
 
-def _of_ids(texts: Any, model: HuggingFaceModel, *, is_windowed: bool) -> tuple[Text, bool]:
+def _of_ids(texts: Any, model: HuggingFaceModel, *, name: str, is_windowed: bool) -> tuple[Text, bool]:
     """Return given ids; one text that is longer than a window and the token after it is running text."""
     tokenizer: Tokenizer | None = None
     with suppress(SourceError):  # ids are measured without it
         tokenizer = model.encoder()
-    text = read_ids(texts, tokenizer, vocab_size=model.input_size)
+    text = read_ids(texts, tokenizer, vocab_size=model.input_size, name=name)
     window = min(model.limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     return text, len(texts) == 1 and (is_windowed or len(text.ids) > window + 1)
 

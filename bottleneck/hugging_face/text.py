@@ -22,7 +22,7 @@ DEFAULT_CORPUS = "python-docs"
 """Default corpus, which needs no download."""
 
 
-def read_ids(texts: list[Ids], tokenizer: Tokenizer | None, *, vocab_size: int, name: str = "token ids") -> Text:
+def read_ids(texts: list[Ids], tokenizer: Tokenizer | None, *, vocab_size: int, name: str) -> Text:
     """Return the ids of texts, each a part; see `texts_of`."""
     if not any(is_target[1:].any() for _, is_target in texts):
         raise SourceError("no token is predicted: give texts of at least two tokens, the later ones targets")

@@ -32,7 +32,7 @@ def read_weights(model: Loadable) -> tuple[Tensor, Tensor | None, str]:
     layer = _owner(model.module)
     parameters = [layer.weight, *([] if layer.bias is None else [layer.bias])]
     stored = ""
-    if model.files and model.files[0].suffix.lower() == gguf.SUFFIX:
+    if model.files and gguf.is_gguf(model.files[0]):
         tensors, stored = _from_gguf(model.files[0])
     else:
         tensors = [found for each in parameters if (found := _from_safetensors(model, each)) is not None]

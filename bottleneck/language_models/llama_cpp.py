@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.files import open_file
+from ..core.files import begins_with, open_file
 from ..corpora.batches import IGNORED
 from ..errors import SourceError
 
@@ -19,8 +19,8 @@ MOST_TOKENS = 1 << 24
 
 
 def is_kld(name: Any) -> bool:
-    """Return whether a name or a path is that of such a file."""
-    return isinstance(name, str | Path) and str(name).lower().endswith(SUFFIX)
+    """Return whether a name or a path is that of such a file, which people also name .bin or .dat."""
+    return isinstance(name, str | Path) and (str(name).lower().endswith(SUFFIX) or begins_with(Path(name), MAGIC))
 
 
 class KldFile:

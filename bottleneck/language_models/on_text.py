@@ -23,7 +23,7 @@ from ..spectrum import Precision, precision
 from ..spectrum.blocks import as_array
 from .checked_product import SAMPLE
 from .layer import OutputWeights
-from .reading import Batch, Reading, States, Stored, in_order
+from .reading import Batch, Chosen, Reading, States, Stored, in_order
 from .source import Block, Cost, FactorRows, RightFactor, Source
 from .text import Ids, Text
 
@@ -151,7 +151,7 @@ class ModelOnText(Source):
         return (self._states.rows(rows.start, rows.stop).to(weight) for rows in ranges)
 
     @cached_property
-    def _states(self) -> States | Stored:
+    def _states(self) -> States | Stored | Chosen:
         return self.model.states(self.reading)
 
     def windows(self) -> Iterator[Tensor]:
@@ -254,7 +254,7 @@ class ModelOnText(Source):
         if self.targets is None or (known := self.targets >= 0).all():
             return self
         part = copy.copy(self)
-        part.targets, part._states = self.targets[known], Stored(self._states.rows(0, self.contexts)[known])
+        part.targets, part._states = self.targets[known], Chosen(self._states, np.flatnonzero(known))
         part.contexts, part.reading = len(part.targets), in_order(part.targets)
         part.text = self.text and self.text.scoring(self.text.places[: self.contexts][known])
         part.identity = {**self.identity, "scored": "only"}

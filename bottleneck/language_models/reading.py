@@ -245,6 +245,20 @@ class Stored(NamedTuple):
         return self.tensor[start:stop]
 
 
+class Chosen(NamedTuple):
+    """Some of the contexts of other hidden states."""
+
+    states: States | Stored | Chosen
+    """What has their rows."""
+    places: NDArray[np.int64]
+    """(T,), ascending."""
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Return the hidden states of contexts ``start`` to ``stop`` − 1, (n, d)."""
+        places = self.places[start:stop]
+        return self.states.rows(places[0], places[-1] + 1)[places - places[0]]
+
+
 class States:
     """The rows of H, (T, d); each batch is encoded once, on demand, and in order where spans carry on.
 

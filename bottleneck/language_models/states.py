@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, final
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
-from ..core.files import sha256_bytes
 from ..core.tensor_file import digest
 from ..corpora.batches import IGNORED, whole_numbers
 from ..errors import ConfigurationError, SourceError
@@ -25,6 +25,8 @@ from .on_text import Model, ModelOnText
 from .reading import PADDING, Reading, Stored, in_order
 from .source import Cost
 
+AT_ONCE = 1 << 14
+"""Hidden states that are looked at together."""
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -65,7 +67,10 @@ class GivenStates(Model):
     def identity(self) -> Mapping[str, str]:
         """Hash of the weights and the hidden states."""
         head = f"{type(self._head).__name__} {sorted(self._head.settings.items())} {digest(self._head.state_dict())}"
-        return {"model": sha256_bytes(head.encode() + self.hidden.cpu().double().numpy().tobytes())}
+        total = hashlib.sha256(head.encode())
+        for part in self.hidden.split(AT_ONCE):
+            total.update(part.cpu().double().numpy().tobytes())
+        return {"model": total.hexdigest()}
 
     @property
     def skeleton(self) -> Head:
@@ -144,7 +149,8 @@ def _tensor(hidden: Any, size: int) -> Tensor:
             raise ValueError("more than three dimensions, as the hidden states of all layers have: give the last layer")
         if not any(each.numel() for each in tensors):
             raise ValueError("they are empty, and each context needs a row")
-        states = torch.cat([each.reshape(-1, each.shape[-1]) for each in tensors])
+        rows = [each.reshape(-1, each.shape[-1]) for each in tensors]
+        states = rows[0] if len(rows) == 1 else torch.cat(rows)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise SourceError(f"hidden states must be (T, {size}) numbers or blocks of such rows: {error}") from error
     if states.shape[1:] != (size,) or not states.is_floating_point():
@@ -152,7 +158,7 @@ def _tensor(hidden: Any, size: int) -> Tensor:
             f"the head takes hidden states (T, {size}) of real numbers, not {states.dtype} of shape "
             f"{tuple(states.shape)}"
         )
-    if not bool(states.isfinite().all()):
+    if not all(bool(part.isfinite().all()) for part in states.split(AT_ONCE)):
         raise SourceError("the hidden states hold NaN or infinity: only finite numbers can be measured")
     return states
 

@@ -170,7 +170,7 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
 
     Raises:
         SourceError: for a mixture, a matrix, or fewer than two contexts; eight to train.
-        ConfigurationError: for r that is not a whole number from 1 to d, or ``save`` without ``train``.
+        ConfigurationError: for r that is not a whole number from 1 to d, or ``train`` or ``save`` of nothing.
     """
     ranks, train, save = options["ranks"], options["train"], options["save"]
     source = source.scored()
@@ -191,6 +191,8 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
     if save is not None and not train:
         raise ConfigurationError(Parameter("save"), " goes with ", Parameter("train"))
     chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
+    if train and chosen == [d]:
+        raise ConfigurationError(Parameter("train"), " takes ", Parameter("ranks"), f" below {d:,}, the model's own")
     with torch.no_grad(), full_precision():
         fits = Fits(source, range(T // 2), range(T // 2, T), reporting(options.get("progress", False)))
         curves, perplexity = fits.curves(chosen, refine=ranks is None)

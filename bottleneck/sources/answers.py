@@ -6,12 +6,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.files import DAMAGE, open_file
-from ..core.json_file import json_values
+from ..core.json_file import LARGEST, json_values, parse_json
 from ..errors import Parameter, SourceError, first_line
 
 
@@ -92,7 +93,7 @@ class Answer(NamedTuple):
 
 
 def read_answers(path: str) -> list[Answer]:
-    """Return the texts in a file that holds a server's answer in each line.
+    """Return the texts in a file that holds a server's answer in each line, or one in all.
 
     Raises:
         SourceError: for a file that cannot be read or does not hold such answers; where log-probabilities are missing,
@@ -101,10 +102,9 @@ def read_answers(path: str) -> list[Answer]:
     answers: list[Answer] = []
     first: Any = None
     try:
-        with open_file(Path(path)) as file:
-            for record in json_values(file):
-                first = record if first is None else first
-                answers += _answers(record, {})
+        for record in _records(Path(path)):
+            first = record if first is None else first
+            answers += _answers(record, {})
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     except DAMAGE as error:
@@ -122,7 +122,26 @@ def read_answers(path: str) -> list[Answer]:
         raise SourceError(f"{path} holds answers without the likeliest tokens{next(empty, '')}: ask with {request}")
     if "custom_id" in keys:
         raise SourceError(f"{path} holds the requests or the errors of a batch: give the file with its answers")
+    if {"version", "seconds"} <= keys:
+        raise SourceError(f"{path} is a saved result, which 'bottleneck report' and softmax_bottleneck.load() read")
+    if isinstance(first, list) and first and not isinstance(first[0], str | dict):
+        raise SourceError(f"{path} holds an array: load it in Python, and save it by numpy.save")
     raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))
+
+
+def _records(path: Path) -> Iterator[Any]:
+    """Yield the values of JSON in a file, one in each line, or one over several lines."""
+    with open_file(path) as file:
+        values = json_values(file)
+        try:
+            first = [*islice(values, 1)]
+        except ValueError as error:
+            file.seek(0)
+            try:
+                first = [parse_json(file.read(LARGEST + 1))]
+            except ValueError:
+                raise error from None
+        yield from chain(first, values)
 
 
 def _places(record: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

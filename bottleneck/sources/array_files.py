@@ -21,11 +21,10 @@ from safetensors import safe_open
 
 from ..core.files import check_size, exists, open_file
 from ..errors import Parameter, SourceError
-from ..language_models.checkpoint import CONFIG
 from .file_rows import UNREADABLE, FileRows, unreadable
 from .mat_files import read_hdf5, read_mat
 
-NOT_READ = (".pkl", ".pickle", ".joblib", ".feather", ".xlsx", ".json", ".gz", ".arrow")
+NOT_READ = (".pkl", ".pickle", ".joblib", ".feather", ".xlsx", ".gz", ".arrow")
 """Suffixes of other files that hold matrices."""
 
 STATES = "hidden_states"
@@ -52,8 +51,6 @@ def read_arrays(path: Path) -> Mapping[str, Any]:
             installed.
     """
     suffix = path.suffix.lower()
-    if path.name == CONFIG:
-        raise SourceError(f"{path} is the configuration of a model: give its folder, {path.parent}")
     try:
         open_file(path).close()
     except FileNotFoundError as error:

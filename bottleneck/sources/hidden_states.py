@@ -21,9 +21,12 @@ from ..core.full_precision import full_precision
 from ..corpora.batches import whole_numbers
 from ..errors import MatrixError, Parameter, Sentence, SourceError
 from ..heads import Head, Softmax
+from ..hugging_face import gguf
+from ..hugging_face.final_norm import final_norm
 from ..hugging_face.folder import is_hugging_face
 from ..hugging_face.loading import config_and_class, is_same_name
-from ..hugging_face.model import unloaded_model
+from ..hugging_face.model import HuggingFaceModel, saved_model, unloaded_model
+from ..hugging_face.pretrained import PRETRAINED
 from ..language_models import ModelOnText, Names, Text, given_states
 from ..spectrum.blocks import as_array, check_dense
 from .array_files import STATES, numbers_of, read_array, read_arrays
@@ -57,18 +60,18 @@ def open_states(
             ``targets``, (T,); where ``attention_mask`` is 0, it is left out. Beside these, states (T, L, d) are those
             of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts. In a table the columns of
             these names hold a list for each state, or a list of them for each text.
-        head: W, (M, d), as FILE or FILE:NAME.
+        head: W, (M, d), as FILE or FILE:NAME; or a Hugging Face model, a folder or a GGUF file, that has this layer.
         bias: b, (M,), as FILE or FILE:NAME.
-        norm: weight of the final norm, (d,), as FILE or FILE:NAME, for states that were taken before it. In the folder
-            of a Hugging Face model it is the model's own norm. Elsewhere it is a LayerNorm if the file holds its bias,
-            NAME.bias beside NAME.weight, otherwise an RMSNorm.
+        norm: the Hugging Face model whose final norm it is, or its weight, (d,), as FILE or FILE:NAME, for states that
+            were taken before it. In the folder of such a model it is the model's own norm. Elsewhere it is a LayerNorm
+            if the file holds its bias, NAME.bias beside NAME.weight, otherwise an RMSNorm.
         scale: s, by default 1.
         softcap: c, by default infinite.
 
     Raises:
         SourceError: for a file that cannot be read, or an array of another shape.
     """
-    layer = softmax_of(read_array(head), bias, scale=1.0 if scale is None else scale, soft_cap=softcap).float()
+    layer = layer_of(head, bias, scale=scale, soft_cap=softcap).float()
     folder = Path(source)
     files = [source]
     if folder.is_dir():
@@ -90,6 +93,31 @@ def open_states(
     return states_of(
         layer, torch.cat(states), ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None
     )
+
+
+def layer_of(head: str, bias: Any, **given: float | None) -> Softmax:
+    """Return the output layer in a file or of a Hugging Face model; what is given takes the place of the model's own.
+
+    Args:
+        head: see `open_states`.
+        bias: (M,), as FILE, FILE:NAME or an array.
+        given: ``scale`` and ``soft_cap`` of the logits, if they are given.
+    """
+    settings = {name: value for name, value in given.items() if value is not None}
+    if not (model := _model(head)):
+        return softmax_of(read_array(head), bias, **settings)
+    own = model.layer()
+    if not isinstance(own.head, Softmax):
+        raise SourceError(f"the output layer of {head} is not a softmax layer: measure the model itself")
+    loaded: Any = own.head if own.head.scale == 1 else model.head(torch.arange(2))  # whether it multiplies or divides
+    settings = {"scale": loaded.scale, "soft_cap": loaded.soft_cap} | settings
+    return softmax_of(own.weight, own.bias if bias is None else bias, **settings)
+
+
+def _model(place: str) -> HuggingFaceModel | None:
+    """Return the Hugging Face model at a place, if there is one."""
+    is_model = place in PRETRAINED or is_hugging_face(Path(place)) or gguf.find(Path(place))
+    return saved_model(place) if is_model else None
 
 
 def states_of(
@@ -232,7 +260,12 @@ def _texts_of(arrays: Mapping[str, Any], place: str, size: int) -> list[dict[str
 
 
 def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
-    """Return the final norm whose weight is at a place."""
+    """Return the final norm whose weight, or whose model, is at a place."""
+    if model := _model(place):
+        own, hidden = final_norm(model)
+        if own is None or hidden.shape[-1] != size:
+            raise SourceError(f"{place} has no final norm of {size:,} dimensions")
+        return lambda states: own(states.to(hidden.dtype)).detach().float()
     weight = floats(read_array(place), f"the weight of a norm, ({size},)", 1).float()
     if len(weight) != size:
         raise SourceError(f"the norm {place} has {len(weight):,} weights, and W has {size:,} columns")
@@ -248,10 +281,10 @@ def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
     if module is not None and {*state} == {key for key, _ in module.named_parameters()}:
         module.load_state_dict(state)
         return lambda states: module(states).detach()
-    return final_norm(weight, state.get("bias"), "layer" if "bias" in state else "rms", None)
+    return norm_of(weight, state.get("bias"), "layer" if "bias" in state else "rms", None)
 
 
-def final_norm(weight: Tensor, bias: Tensor | None, kind: str, eps: float | None) -> Callable[[Tensor], Tensor]:
+def norm_of(weight: Tensor, bias: Tensor | None, kind: str, eps: float | None) -> Callable[[Tensor], Tensor]:
     """Return a LayerNorm (``"layer"``) or an RMSNorm (``"rms"``), by default with the usual ε."""
     eps = {"layer": 1e-5, "rms": 1e-6}[kind] if eps is None else eps
     if kind == "layer":
@@ -290,7 +323,7 @@ def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, no
     as_given = loss(sample, 1)
     unnormed = math.inf if normed else loss(F.rms_norm(sample, sample.shape[1:]), 1)
     losses = {
-        Sentence("they were taken before the final norm: give its weight, ", Parameter("norm", "FILE:NAME")): unnormed,
+        Sentence("they were taken before the final norm: give it, ", Parameter("norm", "MODEL|FILE:NAME")): unnormed,
         "each state stands one token too late: shift the states or the ids by one, unless the model is untrained, "
         "which repeats its input": loss(sample, 0),
         "each state stands one token too early: shift the states or the ids by one": loss(sample, 2),

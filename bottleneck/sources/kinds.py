@@ -25,6 +25,7 @@ from ..hugging_face import gguf, open_loaded, open_saved
 from ..hugging_face.folder import check_merged, is_hub_id, is_hugging_face
 from ..language_models import Source, given_states, open_run
 from ..language_models.checkpoint import CONFIG, Run, is_run, read_config
+from ..language_models.llama_cpp import is_kld
 from ..results.base import short_names
 from ..spectrum.blocks import is_array
 from . import arrays, ngram, top_k
@@ -70,9 +71,8 @@ STATES = Kind(what="hidden states in files", open=open_states)
 SUFFIXES = {
     **dict.fromkeys((*READERS, *NOT_READ), "array file"),
     ".zarr": "zarr",
-    ".kld": "kld",
     ".jsonl": "json lines",
-    gguf.SUFFIX: "hugging-face",
+    ".json": "json lines",
 }
 """Suffix → kind of a file or folder."""
 
@@ -111,12 +111,16 @@ def _(source: str) -> str | None:
     if key == "array file" and top_k.has_columns(source):
         return "distillation set"
     path = Path(source)
+    if path.name == CONFIG and path.is_file():
+        raise SourceError(f"{path} is the configuration of a model: give its folder, {path.parent}")
     inside = sniff(path)  # a folder of any name
     return inside or key or ("hugging-face" if not path.exists() and is_hub_id(source) else None)
 
 
 def sniff(folder: Path) -> str | None:
-    """Return the key in `KINDS` of a folder, by the files in it; ``None`` for any other."""
+    """Return the key in `KINDS` of a folder, or of a file of llama.cpp, by what is in it; ``None`` for any other."""
+    if is_kld(folder):
+        return "kld"
     if any((folder / name).exists() for name in ("zarr.json", ".zarray")):
         return "zarr"
     if is_states_folder(folder):

@@ -5,6 +5,8 @@ It is a model on a text, as hidden states in single files are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
@@ -22,8 +24,8 @@ from ..heads import RankBound
 from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
-from .array_files import STATES, read_array
-from .hidden_states import IDS, TARGETS, final_norm, floats, softmax_of, states_of
+from .array_files import STATES
+from .hidden_states import IDS, TARGETS, floats, layer_of, norm_of, softmax_of, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
@@ -61,8 +63,8 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
 
     Args:
         folder: path of the folder.
-        head: another W, (M, d), as FILE or FILE:NAME, in place of that of the folder; what else its output layer has
-            stays.
+        head: another W, (M, d), as FILE or FILE:NAME, or that of a Hugging Face model, in place of that of the folder;
+            what else its output layer has stays.
         bias: another bias, (M,), likewise.
 
     Raises:
@@ -75,19 +77,24 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
             raise SourceError(f"{path / ABOUT} holds {key!r}, which is not read{near}")
     parts, arrays = [_tensors(file) for file in sorted((path / HIDDEN).glob("*.safetensors"))], _tensors(path / HEAD)
     settings = {name: about[name] for name in ("scale", "soft_cap") if name in about}
-    own = (head, bias) == (None, None)
-    W = _array(arrays, "weight", HEAD) if head is None else read_array(head)
-    layer = softmax_of(W, arrays.get("bias") if bias is None else bias, **settings)
+    own, bias_or_own = (head, bias) == (None, None), arrays.get("bias") if bias is None else bias
+    if head is None:
+        layer = softmax_of(_array(arrays, "weight", HEAD), bias_or_own, **settings)
+    else:
+        layer = layer_of(head, bias_or_own, **settings)
     layer = layer.to(torch.promote_types(layer.weight.dtype, torch.float32))
-    blocks = [floats(each, f"{HIDDEN}, (n, d)", 2) for part in parts if len(each := _array(part, STATES, HIDDEN))]
+    parts = [part for part in parts if len(_array(part, STATES, HIDDEN))]
+    blocks = [floats(part[STATES], f"{HIDDEN}, (n, d)", 2) for part in parts]
     if wrong := {each.shape[1] for each in blocks} - {layer.hidden_size}:
         raise SourceError(f"{HIDDEN} holds states of {wrong.pop():,} numbers, and W has {layer.hidden_size:,} columns")
-    states = torch.cat(blocks or [torch.empty(0)])
-    if len(states) != about["contexts"]:
-        raise SourceError(f"{path / HIDDEN} holds {len(states):,} states, and {ABOUT} says {about['contexts']:,}")
-    if (norm := _norm(arrays, kind := about.get("norm"), layer.hidden_size)) and kind:
-        states = final_norm(*norm, kind, about.get("norm_eps"))(states.to(layer.weight))
-    ids, targets = (_numbers(parts, name, states) for name in (IDS, TARGETS))
+    if (total := sum(map(len, blocks))) != about["contexts"]:
+        raise SourceError(f"{path / HIDDEN} holds {total:,} states, and {ABOUT} says {about['contexts']:,}")
+    ids, targets = (_numbers(parts, name) for name in (IDS, TARGETS))
+    normalize, norm = None, _norm(arrays, kind := about.get("norm"), layer.hidden_size)
+    if norm and kind:
+        normalize = norm_of(*norm, kind, about.get("norm_eps"))
+    parts.clear()  # they are let go of as they are joined
+    states = _joined(blocks, total, normalize, layer.weight.dtype)
     given = states_of(
         layer,
         states,
@@ -124,7 +131,22 @@ def _array(arrays: dict[str, Tensor], name: str, place: str) -> Tensor:
     return arrays[name]
 
 
-def _numbers(parts: list[dict[str, Tensor]], name: str, states: Tensor) -> NDArray[np.int64] | None:
+def _joined(
+    blocks: list[Tensor], total: int, normalize: Callable[[Tensor], Tensor] | None, dtype: torch.dtype
+) -> Tensor:
+    """Return states (n, d) as one tensor (T, d), normalized in a type where there is a norm; ``blocks`` is emptied."""
+    if normalize is None:
+        dtype = reduce(torch.promote_types, (block.dtype for block in blocks))
+    states, start = torch.empty(total, blocks[0].shape[1], dtype=dtype), 0
+    blocks.reverse()
+    while blocks:
+        block = blocks.pop()
+        states[start : start + len(block)] = block if normalize is None else normalize(block.to(dtype))
+        start += len(block)
+    return states
+
+
+def _numbers(parts: list[dict[str, Tensor]], name: str) -> NDArray[np.int64] | None:
     """Return one array of all files, (T,), or ``None`` where none of them has it."""
     if not any(name in part for part in parts):
         return None

@@ -55,7 +55,17 @@ def test_texts(model: tuple[Path, Any, Any], tmp_path: Path) -> None:
         assert perplexity(folder, data=data).perplexity == expected
         assert perplexity(loaded, data=data, tokenizer=tokenizer).perplexity == expected
     ids = tokenizer("\n".join(LINES))["input_ids"]
-    for data in (ids, np.array(ids), torch.tensor([ids]), tokenizer("\n".join(LINES), return_tensors="pt")):
+    np.save(tmp_path / "ids.npy", np.array(ids, np.uint16))
+    (tmp_path / "ids.jsonl").write_text(json.dumps({"input_ids": ids}) + "\n")
+    assert sb.open(str(folder), data=str(tmp_path / "ids.npy")).description["corpus"] == str(tmp_path / "ids.npy")
+    for data in (
+        str(tmp_path / "ids.npy"),
+        str(tmp_path / "ids.jsonl:input_ids"),
+        ids,
+        np.array(ids),
+        torch.tensor([ids]),
+        tokenizer("\n".join(LINES), return_tensors="pt"),
+    ):
         assert perplexity(loaded, data=data).perplexity == expected
 
 
@@ -94,6 +104,8 @@ def test_errors_count_the_texts_of_json_lines(model: tuple[Path, Any, Any], tmp_
         ("empty.jsonl:body", "empty.jsonl is empty"),
         ("nowhere", "'nowhere' is not a corpus"),
         ("text8", "text8 is not on this machine yet"),
+        ("missing.npy", "cannot read missing.npy: No such file"),
+        ("broken.npy", r"broken.npy does not hold token ids, \(N,\) or \(B, L\)"),
         ("folder", "cannot read folder/train.txt"),
     ],
 )
@@ -104,6 +116,7 @@ def test_a_text_is_looked_at_before_a_model(data: str, sentence: str, tmp_path: 
     Path("latin.txt").write_bytes(b"caf\xe9")
     Path("empty.jsonl").write_bytes(b" \n")
     Path("table.csv").write_text("text\nw1 w2 w3\n")
+    Path("broken.npy").write_bytes(b"ids")
     Path("folder").mkdir()
     with pytest.raises(BottleneckError, match=sentence):
         sb.rank("nobody/no-model", data=data)  # which would have to be fetched

@@ -227,7 +227,7 @@ def test_texts_begin_as_llama_cpp_lets_them(kind: str, said: bool | None, begins
 def test_without_a_tokenizer_ids_are_read(tmp_path: Path) -> None:
     file = write(tmp_path / "a.gguf", tokenizer=False)
     assert sb.rank(file, data=IDS, context_length=40).rank.value > 1
-    with pytest.raises(SourceError, match=r"a\.gguf has none: give data=token ids"):
+    with pytest.raises(SourceError, match=r"a\.gguf has none: give token ids, data='IDS.npy'"):
         sb.rank(file, data="a b c " * 30)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from softmax_bottleneck import compare, identify, rank
+from softmax_bottleneck import compare, head, identify, rank
 from softmax_bottleneck.errors import SourceError
 from softmax_bottleneck.measure.identification import NOT, SAME
 from softmax_bottleneck.sources import open_source
@@ -44,6 +44,16 @@ def test_a_file_holds_what_transformers_computes() -> None:
     assert found["kl"].value - found["kl"].roundoff <= 1e-9
     assert found["kl"].value < 1e-6
     assert compare(BASE, MODEL, bos="off").statistics["kl"].value > 1e-3
+
+
+def test_files_of_llama_cpp_are_told_by_their_content(tmp_path: Path) -> None:
+    """llama.cpp names no suffix, and Ollama's files have none."""
+    for name, file in (("base.bin", BASE), ("sha256-5f", MODEL)):
+        (tmp_path / name).write_bytes(Path(file).read_bytes())
+    base, model = str(tmp_path / "base.bin"), str(tmp_path / "sha256-5f")
+    assert compare(base, model).statistics == compare(BASE, MODEL).statistics
+    assert rank(model, data=base).to_dict()["rank"] == rank(MODEL, data=BASE).to_dict()["rank"]
+    assert head(model).to_dict()["weight"] == head(MODEL).to_dict()["weight"]
 
 
 def test_statistics_are_those_that_llama_cpp_prints() -> None:

@@ -245,6 +245,7 @@ def test_what_is_refused() -> None:
         (layer, {**given, "ranks": [0]}, "ranks must be at least 1"),
         (layer, {**given, "ranks": [d + 1]}, f"ranks must be at most {d}"),
         (layer, {**given, "save": "x"}, "save goes with train"),
+        (layer, {**given, "train": True, "ranks": [d]}, f"train takes ranks below {d}, the model's own"),
         (loud, given, "whose exponential is beyond every number"),
         (masking, given, "probability 0: the loss is infinite"),
         (layer, seven, "has 7 contexts, and this needs 8 or more"),

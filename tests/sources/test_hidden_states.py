@@ -20,6 +20,7 @@ import softmax_bottleneck as sb
 from softmax_bottleneck import perplexity, rank
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
 from softmax_bottleneck.heads import Softmax
+from softmax_bottleneck.integrations.transformers import with_head
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources.kinds import open_sources
 
@@ -67,7 +68,7 @@ def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: flo
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda states: 0.01 * states, "taken before the final norm: give its weight, norm='FILE:NAME'"),
+        (lambda states: 0.01 * states, "taken before the final norm: give it, norm='MODEL|FILE:NAME'"),
         (lambda states: states.roll(1, 0), "one token too late"),
         (lambda states: states.roll(-1, 0), "one token too early"),
     ],
@@ -264,6 +265,43 @@ def test_the_final_norm_of_a_model_s_folder(config: Any, text: Any, tmp_path: Pa
     (block,) = sb.open(str(tmp_path / "states.safetensors"), **how).blocks()
     expected = F.log_softmax(norm(states).detach() @ weight.T, 1)
     np.testing.assert_allclose(block.log_probs, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "settings"),
+    [
+        (transformers.LlamaConfig, {"tie_word_embeddings": True}),
+        (transformers.GraniteConfig, {"logits_scaling": 4.0}),  # divides
+        (transformers.CohereConfig, {"logit_scale": 0.3}),  # multiplies
+        (transformers.Gemma2Config, {"final_logit_softcapping": 5.0, "head_dim": 4, "num_key_value_heads": 2}),
+        (transformers.PhiConfig, {}),  # a bias
+    ],
+)
+def test_a_whole_model_is_given_as_head_and_norm(config: Any, settings: Any, text: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": M, "hidden_size": D, "intermediate_size": D, "num_hidden_layers": 1}
+    model: Any = transformers.AutoModelForCausalLM.from_config(config(num_attention_heads=2, **sizes, **settings))
+    for parameter in model.parameters():
+        parameter.data.uniform_(-1, 1)
+    model.save_pretrained(tmp_path / "model")
+    names = [name for name, _ in model.named_modules() if name.endswith(("model.norm", "final_layernorm"))]
+    before: list[Tensor] = []
+    model.get_submodule(names[0]).register_forward_hook(lambda _, inputs, __: before.append(inputs[0]))
+    ids = text[1][:40]
+    with torch.no_grad():
+        logits = model(ids[None]).logits[0]
+    save_file({"hidden_states": before[0][0], "token_ids": ids}, tmp_path / "h.safetensors")
+    model_folder = str(tmp_path / "model")
+    (block,) = sb.open(str(tmp_path / "h.safetensors"), head=model_folder, norm=model_folder).blocks()
+    np.testing.assert_allclose(block.log_probs, logits.log_softmax(1), atol=1e-5)
+
+
+def test_another_head_of_a_model_than_a_softmax_is_refused(text: Any, tmp_path: Path) -> None:
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=M, n_embd=D, n_layer=1, n_head=2))
+    with_head(model, "mos", components=2).save_pretrained(tmp_path / "mos")
+    save_file({"hidden_states": text[2]}, tmp_path / "h.safetensors")
+    with pytest.raises(SourceError, match="is not a softmax layer: measure the model itself"):
+        rank(str(tmp_path / "h.safetensors"), head=str(tmp_path / "mos"))
 
 
 @pytest.mark.parametrize("layout", ["a text", "four texts", "layers"])

@@ -233,6 +233,48 @@ def test_answers_of_a_server_are_what_transformers_computes(answers: str, reques
     assert found["perplexity"].value == pytest.approx(found["reference_perplexity"].value, rel=1e-4)
 
 
+def test_one_answer_over_several_lines_or_in_a_list(tmp_path: Path) -> None:
+    record = {
+        "prompt_logprobs": [None, *({str(t): {"logprob": -1.0 - t / 7}} for t in (5, 6))],
+        "prompt_token_ids": [5, 6, 5],
+    }
+    line = write(tmp_path / "answers.jsonl", [record, record])
+    for name, text in {
+        "one.json": json.dumps(record, indent=1),
+        "list.json": json.dumps([record, record]),
+        "lines.json": Path(line).read_text(),
+    }.items():
+        (tmp_path / name).write_text(text)
+        parts = [*open_source(str(tmp_path / name)).parts()]
+        expected = [*open_source(line).parts()]
+        assert np.array_equal(parts[0].log_probs, expected[0].log_probs[: 2 if name == "one.json" else 4])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[1.0, 2.0], [3.0, 4.0]]", "holds an array: load it in Python, and save it by numpy.save"),
+        ('{\n"a": ', "does not hold a server's answers"),
+        ("", "is a text, not a model"),
+        ("[]", "is a text, not a model"),
+        ('[{"text": "a"}]', "is a text, not a model"),
+    ],
+)
+def test_other_json_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(SourceError, match=message):
+        open_source(str(tmp_path / "a.json"))
+
+
+def test_a_saved_result_and_a_configuration_are_named(tmp_path: Path) -> None:
+    rank(np.log(np.full((3, 4), 0.25))).save(tmp_path / "r.json")
+    with pytest.raises(SourceError, match="is a saved result, which 'bottleneck report' and"):
+        open_source(str(tmp_path / "r.json"))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SourceError, match="is the configuration of a model: give its folder"):
+        open_source(str(tmp_path / "config.json"))
+
+
 def _answer(token: str, value: Any) -> str:
     return json.dumps({"prompt_logprobs": [None, {token: {"logprob": value, "rank": 1}}]})
 
