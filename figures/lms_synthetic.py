@@ -81,8 +81,10 @@ def _claim(data: pd.DataFrame) -> str:
     if clear.empty:
         return ""
     hollow = len(clear) - int(clear["converged"].sum())
-    most = f"; {hollow} of the {len(clear)} points that differ most from the Softmax are hollow"
-    return f"{most}: what the heads can reach there is open" if hollow else most
+    most = f"; of the {len(clear)} points that differ most from the Softmax"
+    if not hollow:
+        return f"{most}, none is hollow"
+    return f"{most}, {hollow} {'is' if hollow == 1 else 'are'} hollow: what the heads can reach there is open"
 
 
 def _heading(data: pd.DataFrame) -> str:
