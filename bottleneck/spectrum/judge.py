@@ -132,9 +132,9 @@ def _intervals(spectrum: Spectrum, eps: Precision, norm: float | None = None) ->
         found.append((_by_rules(padded[: evidence.filled], evidence), evidence))
     (raw, evidence), (centered, of_centered) = found
     coherent = eps.coarse is not None and not _is_centered(spectrum, norm)
-    error = MARGIN * spectrum.error
-    least = max(entry_roundoff(norm, eps.value), error, NOISE_FACTOR * eps.noise_norm(spectrum.shape))
-    raw = _coupled(raw, centered, np.pad(spectrum.values, (0, 2)), evidence, least=least, error=error, hides=coherent)
+    roundoff, error, noise = entry_roundoff(norm, eps.value), MARGIN * spectrum.error, eps.noise_norm(spectrum.shape)
+    values = np.pad(spectrum.values, (0, 2))
+    raw = _coupled(raw, centered, values, evidence, roundoff=roundoff, error=error, noise=noise, hides=coherent)
     return [(raw, evidence), (centered, of_centered)]
 
 
@@ -258,23 +258,25 @@ def _certain(values: Values, noise: float) -> int:
 
 
 def _coupled(
-    raw: Interval, centered: Interval, values: Values, evidence: Evidence, *, least: float, error: float, hides: bool
-) -> Interval:
+    raw: Interval, centered: Interval, values: Values, evidence: Evidence, *,
+    roundoff: float, error: float, noise: float, hides: bool,
+) -> Interval:  # fmt: skip
     """Return the raw rank, limited by a determinate row-centred one: row-centring removes one direction or none.
 
     The large mean of the raw matrix hides directions below its tolerance, so a raw rank does not limit the other.
-    ``values`` are those of the raw matrix, a direction exceeds ``least``, LAPACK's roundoff does not exceed ``error``,
-    and ``hides`` says whether noise coarser than the precision may hide the direction that row-centring removes.
-    Roundoff may hide it where the first direction that is not counted stands above all further ones.
+    ``values`` are those of the raw matrix, a direction exceeds its ``roundoff`` and twice the norm of its ``noise``, if
+    some was seen, LAPACK's roundoff does not exceed ``error``, and ``hides`` says whether noise coarser than the
+    precision may hide the direction that row-centring removes. Roundoff may hide it where the first direction that is
+    not counted stands above all further ones, or above that noise.
     """
     if centered.low < centered.high or evidence.residual > evidence.limit:
         return raw
     low, high = centered.low, min(centered.low + 1, values.size - 2)
     if min(max(count_above(values, evidence.limit), raw.low), raw.high) <= low < high:
         first, following = values[low : low + 2]
-        if first > max(least, DROP * following):  # a direction that the tolerance hides
+        if first > max(roundoff, error, NOISE_FACTOR * noise, DROP * following):  # a direction that the tolerance hides
             return Interval(high, high)
-        hides |= first > max(NOISE_FACTOR * following, error) and following > 0
+        hides |= first > max(NOISE_FACTOR * min(following, noise or following), error) and following > 0
         if hides and raw.low == raw.high == low:
             return Interval(low, high, "roundoff may hide the direction of the rows' means")
     return Interval(max(low, min(raw.low, high)), min(high, max(raw.high, low)), raw.why)
