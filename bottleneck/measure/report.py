@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -206,7 +207,7 @@ class RankReport(Result, kind="rank"):
         yield Quantity("", None, "by rule", DETAIL, by_rule)
         yield from self.more
         yield Quantity("eps", eps, "eps", DETAIL, kind)
-        if eps.noise and eps.noise.deviation:
+        if eps.noise and 0 < eps.noise.deviation < math.inf:
             yield Quantity("", None, "noise floor", DETAIL, self._noise_floor())
         yield Quantity("", None, "method", DETAIL, method)
         yield Quantity("", None, "check", DETAIL, check)

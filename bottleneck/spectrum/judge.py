@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .precision import EPS, Precision
+from .precision import ALIKE, EPS, Precision
 from .rules import (
     MARGIN,
     NOISE_FACTOR,
@@ -208,6 +208,7 @@ def behind_noise(values: Values, evidence: Evidence) -> Interval | None:
         found = by_press(values, evidence)
         return Interval(min(found.low, max(low, 1)), max(found.high, count_above(values, evidence.noise)))
     why = f"a floor of noise stands at σ = {evidence.noise / NOISE_FACTOR:.3g}, and what lies below it cannot be told"
+    why = ALIKE if math.isinf(evidence.noise) else why
     return Interval(low, evidence.full, why)
 
 

@@ -24,6 +24,7 @@ EPS: dict[str, float] = {
 ROUNDINGS = 16
 """What computes in a type, such as a log-partition, has errors of up to so many of its eps; what is off by more was
 rounded to something coarser."""
+ALIKE = "the numbers of a row differ by their roundoff at most: what was rounded away cannot be told"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Noise:
         A type with roundoff ε rounds numbers of that size in steps of about 0.7 ε times it: half of it or all of it.
         """
         if math.isinf(self.deviation):
-            return "the numbers of a row differ by their roundoff at most: what was rounded away cannot be told"
+            return ALIKE
         types = ("float32", "float16", "bfloat16")
         name = next((name for name in types if EPS[name] * size / 4 < self.step < 2 * EPS[name] * size), None)
         to = f"to {name} before normalization, or as coarsely" if name else "coarsely"

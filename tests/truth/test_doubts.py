@@ -121,6 +121,16 @@ def test_the_other_rules_and_the_hidden_size_share_a_doubt(masked_in_most: Matri
     assert rows["hidden size"].startswith("unknown: 270 entries lie")
 
 
+@pytest.mark.parametrize("number", [0.0, 1e4])
+def test_rows_of_one_number_each(number: float) -> None:
+    """Whatever was rounded away from them may have had any rank."""
+    report = rank(np.full((50, 30), number, np.float32), kind="logits")
+    for found, most in ((report.rank, 30), (report.rank_centered, 29)):
+        assert (found.low <= 1, found.high, found.determinate) == (True, most, False)
+        assert found.doubt.endswith("differ by their roundoff at most: what was rounded away cannot be told")
+    assert "σ = inf" not in report.details()
+
+
 def test_an_offset_does_not_hide_the_precision() -> None:
     """Distances −‖h − w‖² lie far below zero, and are not masks."""
     rng = np.random.default_rng(0)
