@@ -71,7 +71,8 @@ def open_states(
     Raises:
         SourceError: for a file that cannot be read, or an array of another shape.
     """
-    layer = layer_of(head, bias, scale=scale, soft_cap=softcap).float()
+    layer, names = layer_of(head, bias, scale=scale, soft_cap=softcap)
+    layer = layer.float()
     folder = Path(source)
     files = [source]
     if folder.is_dir():
@@ -91,27 +92,28 @@ def open_states(
         states = [normalize(each.float()) for each in states]
     starts = [0, *np.cumsum([len(each) for each in states])[:-1].tolist()]
     return states_of(
-        layer, torch.cat(states), ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None
-    )
+        layer, torch.cat(states), ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None,
+        tokenizer=names,
+    )  # fmt: skip
 
 
-def layer_of(head: str, bias: Any, **given: float | None) -> Softmax:
-    """Return the output layer in a file or of a Hugging Face model; what is given takes the place of the model's own.
+def layer_of(head: str, bias: Any, **given: float | None) -> tuple[Softmax, Names | None]:
+    """Return the output layer in a file or of a Hugging Face model, and what names its tokens, if there is something.
 
     Args:
         head: see `open_states`.
         bias: (M,), as FILE, FILE:NAME or an array.
-        given: ``scale`` and ``soft_cap`` of the logits, if they are given.
+        given: ``scale`` and ``soft_cap`` of the logits, in place of the model's own.
     """
     settings = {name: value for name, value in given.items() if value is not None}
     if not (model := _model(head)):
-        return softmax_of(read_array(head), bias, **settings)
+        return softmax_of(read_array(head), bias, **settings), None
     own = model.layer()
     if not isinstance(own.head, Softmax):
         raise SourceError(f"the output layer of {head} is not a softmax layer: measure the model itself")
     loaded: Any = own.head if own.head.scale == 1 else model.head(torch.arange(2))  # whether it multiplies or divides
     settings = {"scale": loaded.scale, "soft_cap": loaded.soft_cap} | settings
-    return softmax_of(own.weight, own.bias if bias is None else bias, **settings)
+    return softmax_of(own.weight, own.bias if bias is None else bias, **settings), own.tokenizer
 
 
 def _model(place: str) -> HuggingFaceModel | None:

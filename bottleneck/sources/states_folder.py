@@ -81,7 +81,7 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
     if head is None:
         layer = softmax_of(_array(arrays, "weight", HEAD), bias_or_own, **settings)
     else:
-        layer = layer_of(head, bias_or_own, **settings)
+        layer, _ = layer_of(head, bias_or_own, **settings)
     layer = layer.to(torch.promote_types(layer.weight.dtype, torch.float32))
     parts = [part for part in parts if len(_array(part, STATES, HIDDEN))]
     blocks = [floats(part[STATES], f"{HIDDEN}, (n, d)", 2) for part in parts]

@@ -296,6 +296,15 @@ def test_a_whole_model_is_given_as_head_and_norm(config: Any, settings: Any, tex
     np.testing.assert_allclose(block.log_probs, logits.log_softmax(1), atol=1e-5)
 
 
+def test_a_model_that_is_given_as_head_names_the_tokens(tmp_path: Path) -> None:
+    model = str(Path(__file__).parents[1] / "fixtures" / "llama.cpp" / "model.gguf")
+    size = sb.head(model).embedding_size
+    save_file({"hidden_states": torch.randn(9, size), "token_ids": torch.arange(97, 106)}, tmp_path / "h.safetensors")
+    source = sb.open(str(tmp_path / "h.safetensors"), head=model)
+    assert source.text.tokenizer.names([97]) == sb.open(model, data="the red " * 40).text.tokenizer.names([97])
+    assert perplexity(source).tokens == 8
+
+
 def test_another_head_of_a_model_than_a_softmax_is_refused(text: Any, tmp_path: Path) -> None:
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=M, n_embd=D, n_layer=1, n_head=2))
     with_head(model, "mos", components=2).save_pretrained(tmp_path / "mos")
