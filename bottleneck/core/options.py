@@ -28,8 +28,8 @@ BOS = (
 VOCAB = "Which columns to measure when the output layer has more rows than the tokenizer has tokens."
 DATA = (
     "Text that the model reads: a corpus, a .txt file, a .jsonl file with a field text (FILE.jsonl:FIELD names "
-    "another), or token ids, such a field or a .npy file.  [default: the corpus of the run; python-docs for a Hugging "
-    "Face model]"
+    "another), or token ids in such a field or in a .npy file.  [default: the corpus of the run; python-docs for a "
+    "Hugging Face model]"
 )
 DATA_IN_PYTHON = (
     "Also a text, a list of texts, token ids (N,) of one text, batches of token ids, such as a DataLoader yields: ids "

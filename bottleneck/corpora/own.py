@@ -124,9 +124,10 @@ def _ids(path: Path) -> list[Ids]:
     return texts
 
 
-def _field(name: str, text: RawText, field: str) -> Any:
+def _field(name: str, text: RawText, field: str) -> RawText | list[Ids]:
     """Return what one field of JSON Lines, or of an array of records, holds: texts joined by newlines, or token ids."""
-    texts, whole = [], text.decoded()
+    texts: list[Any] = []
+    whole = text.decoded()
     with suppress(ValueError):
         if isinstance(array := parse_json(whole), list):
             whole = "\n".join(map(json.dumps, array))
@@ -144,5 +145,7 @@ def _field(name: str, text: RawText, field: str) -> Any:
             fields = f"its fields are {', '.join(record)}" if isinstance(record, dict) else "it is not an object"
             raise CorpusError(f"{where} has no text in the field {field!r} ({fields}); name one as FILE.jsonl:FIELD")
         texts.append(record[field])
-    found = texts_in(texts)
-    return found if any(isinstance(each, list) for each in texts) else RawText.joined(name, texts)
+    if all(isinstance(each, str) for each in texts):
+        return RawText.joined(name, texts)
+    ids: Any = texts_in(texts)
+    return ids

@@ -36,6 +36,7 @@ class Ellipse:
     """Factor on the model's logits, which its configuration alone does not tell."""
 
 
+@alone()
 def final_norm(model: Loadable) -> tuple[nn.Module | None, Tensor]:
     """Return the norm right before a model's output layer, if there is one, and the states behind it for some ids."""
     with last_norm(model.body) as last, torch.no_grad():

@@ -170,7 +170,8 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
 
     Raises:
         SourceError: for a mixture, a matrix, or fewer than two contexts; eight to train.
-        ConfigurationError: for r that is not a whole number from 1 to d, or ``train`` or ``save`` of nothing.
+        ConfigurationError: for r that is not a whole number from 1 to d, for ``train`` without an r below d, or for
+            ``save`` without ``train``.
     """
     ranks, train, save = options["ranks"], options["train"], options["save"]
     source = source.scored()

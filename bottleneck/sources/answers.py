@@ -123,7 +123,10 @@ def read_answers(path: str) -> list[Answer]:
     if "custom_id" in keys:
         raise SourceError(f"{path} holds the requests or the errors of a batch: give the file with its answers")
     if {"version", "seconds"} <= keys:
-        raise SourceError(f"{path} is a saved result, which 'bottleneck report' and softmax_bottleneck.load() read")
+        raise SourceError(
+            f"{path} is a saved result, not a model or a matrix: 'bottleneck report' shows those of rank, kld and "
+            "compare"
+        )
     if isinstance(first, list) and first and not isinstance(first[0], str | dict):
         raise SourceError(f"{path} holds an array: load it in Python, and save it by numpy.save")
     raise SourceError(f"{path} is a text, not a model: name a model, and give the text with ", Parameter("data"))

@@ -267,7 +267,7 @@ def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
         own, hidden = final_norm(model)
         if own is None or hidden.shape[-1] != size:
             raise SourceError(f"{place} has no final norm of {size:,} dimensions")
-        return lambda states: own(states.to(hidden.dtype)).detach().float()
+        return torch.no_grad()(lambda states: own(states.to(hidden.dtype)).float())
     weight = floats(read_array(place), f"the weight of a norm, ({size},)", 1).float()
     if len(weight) != size:
         raise SourceError(f"the norm {place} has {len(weight):,} weights, and W has {size:,} columns")
@@ -282,7 +282,7 @@ def _norm(place: str, size: int) -> Callable[[Tensor], Tensor]:
             state["bias"] = floats(bias, f"the bias of a norm, ({size},)", 1).float()
     if module is not None and {*state} == {key for key, _ in module.named_parameters()}:
         module.load_state_dict(state)
-        return lambda states: module(states).detach()
+        return torch.no_grad()(module)
     return norm_of(weight, state.get("bias"), "layer" if "bias" in state else "rms", None)
 
 

@@ -71,8 +71,10 @@ STATES = Kind(what="hidden states in files", open=open_states)
 SUFFIXES = {
     **dict.fromkeys((*READERS, *NOT_READ), "array file"),
     ".zarr": "zarr",
+    ".kld": "kld",
     ".jsonl": "json lines",
     ".json": "json lines",
+    gguf.SUFFIX: "hugging-face",
 }
 """Suffix → kind of a file or folder."""
 
@@ -117,17 +119,17 @@ def _(source: str) -> str | None:
     return inside or key or ("hugging-face" if not path.exists() and is_hub_id(source) else None)
 
 
-def sniff(folder: Path) -> str | None:
+def sniff(path: Path) -> str | None:
     """Return the key in `KINDS` of a folder, or of a file of llama.cpp, by what is in it; ``None`` for any other."""
-    if is_kld(folder):
+    if is_kld(path):
         return "kld"
-    if any((folder / name).exists() for name in ("zarr.json", ".zarray")):
+    if any((path / name).exists() for name in ("zarr.json", ".zarray")):
         return "zarr"
-    if is_states_folder(folder):
+    if is_states_folder(path):
         return "states"
-    if is_run(folder):
+    if is_run(path):
         return "run"
-    return "hugging-face" if is_hugging_face(folder) or gguf.find(folder) else None
+    return "hugging-face" if is_hugging_face(path) or gguf.find(path) else None
 
 
 def find(source: Any) -> Kind:

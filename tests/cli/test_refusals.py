@@ -23,7 +23,10 @@ REFUSED = [
     ("rank m.csv.gz", 1, ".gz files are not read; load its array in Python, and save that by numpy.save"),
     ("rank absent.zarr", 1, "the store absent.zarr does not exist; 'bottleneck dump RUN --out"),
     ("rank memory://absent.zarr", 1, "memory://absent.zarr cannot be read (No group"),
-    ("rank https://x/m.npy", 1, "is not a Zarr array or store, all that is read at a URL"),
+    *(
+        (f"rank https://x/m{suffix}", 1, "is not a Zarr array or store, all that is read at a URL")
+        for suffix in (".npy", ".gguf", ".kld", ".json")
+    ),
     ("rank nosuch://bucket/a.zarr", 1, "nosuch://bucket/a.zarr cannot be read (Protocol not known"),
     ("rank m.npy --data other", 1, "data does not apply to"),
     ("rank m.npy --method tsvd", 2, "unknown method 'tsvd'"),

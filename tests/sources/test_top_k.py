@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import compare, rank
-from softmax_bottleneck.errors import BottleneckError, CorpusError, SourceError
+from softmax_bottleneck.errors import BottleneckError, SourceError
 from softmax_bottleneck.language_models.text import Text
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import TopK, open_source
@@ -231,107 +231,6 @@ def test_answers_of_a_server_are_what_transformers_computes(answers: str, reques
     found = compare(path, log_p).statistics
     assert found["kl"].value - found["kl"].roundoff <= 1e-9
     assert found["perplexity"].value == pytest.approx(found["reference_perplexity"].value, rel=1e-4)
-
-
-def test_one_answer_over_several_lines_or_in_a_list(tmp_path: Path) -> None:
-    record = {
-        "prompt_logprobs": [None, *({str(t): {"logprob": -1.0 - t / 7}} for t in (5, 6))],
-        "prompt_token_ids": [5, 6, 5],
-    }
-    line = write(tmp_path / "answers.jsonl", [record, record])
-    for name, text in {
-        "one.json": json.dumps(record, indent=1),
-        "list.json": json.dumps([record, record]),
-        "lines.json": Path(line).read_text(),
-    }.items():
-        (tmp_path / name).write_text(text)
-        parts = [*open_source(str(tmp_path / name)).parts()]
-        expected = [*open_source(line).parts()]
-        assert np.array_equal(parts[0].log_probs, expected[0].log_probs[: 2 if name == "one.json" else 4])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[[1.0, 2.0], [3.0, 4.0]]", "holds an array: load it in Python, and save it by numpy.save"),
-        ('{\n"a": ', "does not hold a server's answers"),
-        ("", "is a text, not a model"),
-        ("[]", "is a text, not a model"),
-        ('[{"text": "a"}]', "is a text, not a model"),
-    ],
-)
-def test_other_json_is_named(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(SourceError, match=message):
-        open_source(str(tmp_path / "a.json"))
-
-
-def test_a_saved_result_and_a_configuration_are_named(tmp_path: Path) -> None:
-    rank(np.log(np.full((3, 4), 0.25))).save(tmp_path / "r.json")
-    with pytest.raises(SourceError, match="is a saved result, which 'bottleneck report' and"):
-        open_source(str(tmp_path / "r.json"))
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(SourceError, match="is the configuration of a model: give its folder"):
-        open_source(str(tmp_path / "config.json"))
-
-
-def _answer(token: str, value: Any) -> str:
-    return json.dumps({"prompt_logprobs": [None, {token: {"logprob": value, "rank": 1}}]})
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"text": "a line"}', "is a text, not a model: name a model, and give the text with data"),
-        (
-            '{"choices": [{"message": {"content": "x"}, "logprobs": null}]}',
-            r"choices.0.logprobs is null\): ask with logprobs",
-        ),
-        (
-            '{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": []}]}}]}',
-            r"choices.0.logprobs.content.0.top_logprobs is empty\): ask with logprobs=true and top_logprobs=20",
-        ),
-        (
-            '{"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": null}}]}',
-            r"choices.0.logprobs.top_logprobs is null\): ask with .* logprobs=5 of completions",
-        ),
-        ('{"text": "a", "meta_info": {"id": "1"}}', "ask with return_logprob=true and top_logprobs_num=20 of SGLang"),
-        ('{"generated_text": "a", "details": null}', r"\(details is null\): ask with details=true and top_n_tokens=5"),
-        ('{"generated_text": "a"}', "ask with details=true and top_n_tokens=5 of text-generation-inference"),
-        ('{"content": "a", "generation_settings": {"n_probs": 0}}', "ask with n_probs=20 of llama.cpp"),
-        ('{"output": [], "incomplete_details": null}', r"message.output_text.logprobs'\] and top_logprobs=20"),
-        ('{"candidates": [{"content": {}}]}', "ask with responseLogprobs=true and logprobs=20 of Gemini"),
-        ('{"response": "a", "eval_count": 3}', "ask with logprobs=true and top_logprobs=20 of Ollama"),
-        ('{"prompt": "a", "prompt_logprobs": null, "outputs": [{"logprobs": null}]}', "ask with logprobs=20 or prompt"),
-        ('{"custom_id": "a", "method": "POST", "body": {"top_logprobs": 20}}', "holds the requests or the errors of a"),
-        ('{"question": "a", "choices": ["b", "c"]}', "is a text, not a model"),
-        ('{"instruction": "a", "output": "b"}', "is a text, not a model"),
-        ("not JSON", "does not hold a server's answers with log-probabilities, one JSON object in a line"),
-        (_answer("-3", -1.0), "names token -3: ids are from 0"),
-        (_answer("1000000000000", -1.0), "names token 1,000,000,000,000: ids are from 0 to 16,777,215"),
-        (_answer("9" * 30, -1.0), "names token 999,999"),
-        (_answer("5", "x"), "could not convert string to float"),
-        (_answer("5", 0.5), "holds 0.5, and the logarithm of a probability is at most 0"),
-        (_answer("5", math.inf), "holds inf"),
-        (_answer("5", math.nan), "holds no log-probability"),
-        ("[" * 100_000, "line 1: its lists and objects are nested too deeply"),
-        ('{"completion_probabilities": [{"id": 5, "top_probs": []}]}', "ask with post_sampling_probs false"),
-    ],
-)
-def test_other_lines_are_named(line: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    path.write_text(line + "\n", encoding="utf-8")
-    with pytest.raises(SourceError, match=message):
-        open_source(str(path))
-
-
-def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softmax_bottleneck.core.json_file.LARGEST", 1000)
-    path = write(tmp_path / "answers.jsonl", [{"text": "a" * 2000}])
-    with pytest.raises(SourceError, match="line 1: it has more than 1,000 bytes"):
-        rank(path)
-    with pytest.raises(CorpusError, match="it has more than 1,000 bytes"):
-        rank(MODEL, data=path)
 
 
 def model_log_probs(ids: list[int]) -> Matrix:
