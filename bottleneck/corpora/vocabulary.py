@@ -89,13 +89,18 @@ class Vocabulary:
 
     json = None
 
+    @cached_property
+    def separator(self) -> str:
+        """A space between words, nothing between characters."""
+        return "" if all(len(token) == 1 for token in self.tokens if token != EOS) else " "
+
     def spelled(self, ids: list[int]) -> list[str]:
-        """Return each token with the space after it; the end of a line is one character."""
-        return ["\n" if word == EOS else f"{word} " for word in self.names(ids)]
+        """Return each token; the end of a line is one character."""
+        return ["\n" if word == EOS else word for word in self.names(ids)]
 
     def join(self, ids: list[int]) -> str:
-        """Return the tokens, separated by spaces."""
-        return " ".join(self.names(ids))
+        """Return the tokens, words separated by spaces."""
+        return self.separator.join(self.names(ids))
 
     def ends_line(self, token: int) -> bool:
         """Return whether a token is the end of a line."""

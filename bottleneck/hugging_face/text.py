@@ -66,14 +66,15 @@ def read_text(data: Any, split: str, *, dataset: str | None = None) -> RawText:
             )
         return given
     corpus = corpora.load(str(data or DEFAULT_CORPUS))
-    between = "" if all(len(token) == 1 for token in corpus.vocabulary.tokens if token != EOS) else " "
     lines: list[list[str]] = [[]]
     for token in corpus.vocabulary.decode(corpus.split(split)):
         if token == EOS:
             lines.append([])
         else:
             lines[-1].append(token)
-    return RawText(corpus.name, "\n".join(map(between.join, lines)).removesuffix("\n").encode(), split)
+    return RawText(
+        corpus.name, "\n".join(map(corpus.vocabulary.separator.join, lines)).removesuffix("\n").encode(), split
+    )
 
 
 def _dataset(name: str, split: str) -> RawText:

@@ -131,6 +131,8 @@ class Tokenizer:
         """Return the ids of the tokens whose names say that no text holds them."""
         return sorted(number for name, number in self._tokenizer.get_vocab().items() if UNUSED.fullmatch(name))
 
+    separator = ""
+
     def __len__(self) -> int:
         return self.size
 

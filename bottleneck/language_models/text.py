@@ -31,15 +31,23 @@ class Names(Protocol):
     def ends_line(self, token: int) -> bool:
         """Return whether a token ends its line."""
 
+    @property
+    def separator(self) -> str:
+        """What stands between two tokens of a line; empty where each token holds its own spaces."""
+
     def __len__(self) -> int:
         """Return the number of tokens."""
 
 
 def token_bytes(tokenizer: Names, ids: Ids) -> NDArray[np.int64]:
-    """Return the number of bytes of each token, (N,)."""
+    """Return the number of bytes of each of consecutive tokens, (N,), with what separates it from the one before it."""
     tokens, places = np.unique(ids, return_inverse=True)
-    sizes = [len(each.encode(errors="surrogateescape")) for each in tokenizer.spelled(tokens.tolist())]
-    return np.array(sizes, np.int64)[places]
+    spelled = tokenizer.spelled(tokens.tolist())
+    sizes = np.array([len(each.encode(errors="surrogateescape")) for each in spelled], np.int64)[places]
+    if tokenizer.separator:
+        is_end = np.array([tokenizer.ends_line(token) for token in tokens.tolist()])[places]
+        sizes[1:] += len(tokenizer.separator) * ~(is_end[1:] | is_end[:-1])
+    return sizes
 
 
 @final
@@ -90,7 +98,7 @@ class Text:
         """Return the bytes of the tokens that some of the rows predict; ``None`` where their texts are not known."""
         if self.tokenizer is None:
             return None
-        return int(token_bytes(self.tokenizer, self.ids[self.places[: len(rows)][rows]]).sum())
+        return int(token_bytes(self.tokenizer, self.ids)[self.places[: len(rows)][rows]].sum())
 
     def beginnings(self, rows: int, *, joined: bool = False) -> NDArray[np.int64]:
         """Return those of the first ``rows`` rows that predict the first token of a part, or of a text in one."""

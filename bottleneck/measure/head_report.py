@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..core.checks import check_above_zero
 from ..core.options import Deciding, LayerOptions
@@ -198,7 +199,7 @@ def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
     weight = directions(layer.weight.split(ROWS))
     with torch.no_grad():
         eps, quantized = _roundoff(layer.stored)
-        found = head_rows(layer.weight, layer.bias, known_unused=unused, roundoff=eps, quantized=quantized)
+        found = head_rows(*_ordering(layer), known_unused=unused, roundoff=eps, quantized=quantized)
     tokens = {*chain(found.zero, found.equal, found.never_trained, found.outliers)}
     named = sorted(token for token in tokens if layer.own_tokens is None or token < layer.own_tokens)
     return HeadReport(
@@ -241,10 +242,17 @@ def argmaxable(source: OutputWeights, **options: Unpack[ArgmaxableOptions]) -> A
             "set of logits; give a model with a single softmax"
         )
     progress, workers = reporting(options["progress"]), options["workers"] or 1
-    report = unargmaxable(layer.weight, layer.bias, seconds=options["limit"], workers=workers, progress=progress)
+    report = unargmaxable(*_ordering(layer), seconds=options["limit"], workers=workers, progress=progress)
     if layer.own_tokens is not None and layer.own_tokens < report.vocab:
         report = report.with_padding(layer.own_tokens)
     return replace(report, source=layer.source)
+
+
+def _ordering(layer: OutputWeights) -> tuple[Tensor, Tensor | None]:
+    """Return W and b with their signs changed where a negative scale of the logits turns around their order."""
+    if getattr(layer.head, "scale", 1) > 0:
+        return layer.weight, layer.bias
+    return -layer.weight, None if layer.bias is None else -layer.bias
 
 
 def _roundoff(stored: str) -> tuple[float, bool]:

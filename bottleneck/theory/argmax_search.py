@@ -131,6 +131,8 @@ def search(witnesses: Witnesses, *, seed: int = 0, bar: Bar = SILENT_BAR) -> dic
         For each token without a context vector, the tokens that were the argmax in its place.
     """
     layer = witnesses.layer
+    if not len(layer.allowed):
+        return {}
     allowed = layer.W[layer.allowed]
     centred = allowed - allowed.mean(0)
     spread = centred.T @ centred / max(1, len(allowed))

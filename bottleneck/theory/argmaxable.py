@@ -18,7 +18,7 @@ from ..results.base import UNSAVED, Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from .argmax_search import Ids, Layer, Witnesses, search
 from .hulls import Certificate, Decision, decide
-from .inputs import Floats, real_matrix, real_vector
+from .inputs import Floats, real_matrix, real_vector, scaled
 
 AT_ONCE = 8
 """Number of tokens that a worker process decides in one task."""
@@ -147,10 +147,9 @@ def unargmaxable(
     check_above_zero(seconds=seconds)
     check_seed(seed)
     W = real_matrix(W, "W")
-    # Scaled by a power of two, without rounding, so that squares do not overflow or underflow.
-    exponent = int(np.frexp(abs(W).max())[1])
     bias = np.zeros(len(W)) if b is None else real_vector(b, len(W), "the bias", masked=True)
-    layer = Layer(np.ldexp(W, -exponent), bias)
+    (W, w_exponent), (bias, b_exponent) = scaled(W), scaled(bias)
+    layer = Layer(W, bias)
     witnesses = Witnesses(layer)
     masked = np.setdiff1d(np.arange(layer.vocab), layer.allowed)
     nothing, programs = np.zeros(0, dtype=np.int64), 0
@@ -160,22 +159,24 @@ def unargmaxable(
         for token, decision in _decisions(layer, rivals, seconds, workers, witnesses):
             before, programs = len(witnesses.missing), programs + 1
             if isinstance(decision, Certificate):
-                certificates[token] = replace(decision, residual=math.ldexp(decision.residual, exponent))
+                residual = math.ldexp(decision.residual, w_exponent)
+                deficit = math.ldexp(decision.bias_deficit, b_exponent)
+                certificates[token] = replace(decision, residual=residual, bias_deficit=deficit)
             elif decision is not None:
                 witnesses.offer(decision[None])
             proved = before - len(witnesses.missing) if isinstance(decision, np.ndarray) else 1
             bar.advance(proved, f"{len(certificates):,} never the argmax")
     # The context vector of one token may also prove another whose program was stopped.
-    missing = witnesses.missing
+    missing, margins = witnesses.missing, np.ldexp(witnesses.margins, b_exponent)
     return ArgmaxReport(
         vocab=layer.vocab,
         embedding_size=layer.dimension,
         unargmaxable=np.array(sorted(certificates), dtype=np.int64),
         unknown=missing[~np.isin(missing, list(certificates))],
-        least_margin=min(witnesses.margins[np.isfinite(witnesses.margins)].tolist(), default=None),
+        least_margin=min(margins[np.isfinite(margins)].tolist(), default=None),
         largest_residual=max((each.residual for each in certificates.values()), default=None),
-        contexts=np.ldexp(witnesses.contexts, -exponent),
-        margins=witnesses.margins,
+        contexts=np.ldexp(witnesses.contexts, b_exponent - w_exponent),
+        margins=margins,
         certificates=certificates,
         programs=programs,
     )

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.checks import check_above_zero, typed
-from ..core.devices import exact
-from ..errors import ConfigurationError
+from ..core.devices import exact_device
+from ..errors import MatrixError
 from ..spectrum import EPS
 from ..spectrum.centered import orthonormal_basis
+from .inputs import log_distributions, real_matrix, real_vector
 
 WORK_ENTRIES = 1 << 23
 """Entries of the centred embeddings, one set for each context, in memory at a time."""
@@ -53,42 +56,44 @@ class Attainable:
 
 @typed
 def attainable(
-    log_targets: Tensor,
-    weight: Tensor,
+    log_targets: Any,
+    weight: Any,
     *,
-    bias: Tensor | None = None,
-    start: Tensor | None = None,
+    bias: Any = None,
+    start: Any = None,
     tolerance: float = 1e-10,
     max_steps: int = 200,
 ) -> Attainable:
     """Minimize KL(p ‖ Q_h) over h for each target by damped Newton, until the duality gap closes.
 
     Args:
-        log_targets: log p, (n, M), each row's logsumexp 0.
+        log_targets: log p, (n, M), each row's logsumexp 0 within the roundoff of its type; −∞ for a probability of 0.
         weight: W, (M, D).
         bias: b, (M,).
         start: (n, D) initial context vectors; a row is used where it is better than zero. The result is never worse.
         tolerance: largest gap, nats.
         max_steps: largest number of Newton steps; the result of a context that needs more has a larger gap.
+
+    Returns:
+        Tensors, on the device of ``log_targets``.
     """
     check_above_zero(tolerance=tolerance)
-    n, M, D = (*log_targets.shape, weight.shape[1]) if log_targets.ndim == weight.ndim == 2 else (-1, -1, -1)
-    expected = ((weight, (M, D)), (bias, (M,)), (start, (n, D)))
-    if any(each is not None and each.shape != shape for each, shape in expected):
-        shapes = ", ".join(str(tuple(each.shape)) for each in (log_targets, weight, bias, start) if each is not None)
-        raise ConfigurationError(
-            "log-probabilities of shape (n, M) need embeddings of shape (M, D), a bias of (M,) and initial context "
-            f"vectors of (n, D), not {shapes}"
-        )
-    log_p = exact(log_targets)
+    targets, embeddings = log_distributions(log_targets), real_matrix(weight, "the embeddings")
+    (n, M), D = targets.shape, embeddings.shape[1]
+    if len(embeddings) != M:
+        raise MatrixError(f"targets of {M} tokens do not fit embeddings of {len(embeddings)}: give one row each")
+    biases = np.zeros(M) if bias is None else real_vector(bias, M, "the bias")
+    device = exact_device(log_targets.device) if isinstance(log_targets, Tensor) else torch.device("cpu")
+    log_p, W, b = (torch.from_numpy(each).to(device) for each in (targets, embeddings, biases))
     # Coordinates in orthonormal directions of the centred embeddings improve the problem's condition.
-    W = exact(weight)
     X, back = (each * W.shape[0] ** 0.5 for each in orthonormal_basis(W, least=max(W.shape) * EPS["float64"]))
-    b = torch.zeros_like(W[:, 0]) if bias is None else exact(bias)
     a = log_p.new_zeros(len(log_p), X.shape[1])
     if start is not None:
+        initial = torch.from_numpy(real_matrix(start, "the initial context vectors")).to(device)
+        if initial.shape != (n, D):
+            raise MatrixError(f"initial context vectors must have shape ({n}, {D}), not {tuple(initial.shape)}")
         driver = "gelsd" if back.device.type == "cpu" else None
-        initial = torch.linalg.lstsq(back, exact(start).T, driver=driver).solution.T
+        initial = torch.linalg.lstsq(back, initial.T, driver=driver).solution.T
         is_better = _divergence(log_p, X, b, initial) < _divergence(log_p, X, b, a)
         a = torch.where(is_better.unsqueeze(1), initial, a)
     kl, gap, steps = _minimize(log_p, X, b, a, tolerance, max_steps)

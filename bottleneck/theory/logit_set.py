@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr
 
-from ..core.checks import check_above_zero, check_positive, typed
+from ..core.checks import check_positive, typed
 from ..errors import MatrixError
 from ..spectrum.lapack import svd
 from ..spectrum.rules import entry_roundoff, tolerance
-from .inputs import EPS, Floats, real_matrix, real_vector
+from .inputs import EPS, Floats, real_matrix, real_vector, roundoff, scaled
 
 SVD_ERROR = 4 * EPS
 """Largest error of a computed singular value over σ₁ of a small matrix: 1.6 ε in 20,000 matrices of up to 6 × 6. In a
@@ -80,7 +80,7 @@ class Expressibility:
                 f"{len(self.contexts) - 1} numbers, not on shapes {H.shape} and {W.shape}"
             )
         rows = list(self.contexts)
-        errors = np.linalg.norm(self._centered[rows] - H[rows] @ (W - W.mean(0)).T, axis=1)
+        errors = np.linalg.norm(scaled(self._centered[rows] - H[rows] @ (W - W.mean(0)).T)[0], axis=1)
         return self.contexts[int(errors.argmax())]
 
 
@@ -100,7 +100,7 @@ def row_shift(A: Any, shifts: Any) -> Floats:
 
 
 @typed
-def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
+def is_member(B: Any, A: Any, *, eps: str | float | None = None) -> bool:
     r"""Return whether B is in F(A): whether softmax(B) = softmax(A) (Yang et al. 2018, property 1).
 
     B is in F(A) exactly if the rows of B − A are constant, here up to :math:`4 ε \max_j (|A_{ij}| + |B_{ij}|)`.
@@ -108,23 +108,23 @@ def is_member(B: Any, A: Any, *, eps: float = EPS) -> bool:
     Args:
         B: (T, M) logits.
         A: (T, M) logits.
-        eps: relative roundoff of the entries.
+        eps: relative roundoff of the entries, a number or the name of a type; by default that of the coarser type.
 
     Example:
         >>> is_member([[2.0, 3.0]], [[0.0, 1.0]]), is_member([[2.0, 3.5]], [[0.0, 1.0]])
         (True, False)
     """
-    check_above_zero(eps=eps)
+    eps = roundoff(eps, A, B)
     A, B = real_matrix(A, "A"), real_matrix(B, "B")
     if A.shape != B.shape:
         raise MatrixError(f"A of shape {A.shape} and B of shape {B.shape} cannot be compared: give equal shapes")
-    difference = B - A
+    A, B = scaled(np.stack([A, B]))[0]
     size = (abs(A) + abs(B)).max(1, keepdims=True)
-    return bool((np.ptp(difference, axis=1, keepdims=True) <= 4 * eps * size).all())
+    return bool((np.ptp(B - A, axis=1, keepdims=True) <= 4 * eps * size).all())
 
 
 @typed
-def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
+def minimal_rank(A: Any, *, eps: str | float | None = None) -> MinimalRank:
     r"""Return the smallest rank of all logits that have the probabilities of A, and the shift that attains it.
 
     With :math:`C = I - 11^⊤/M` every member A' of F(A) has A'C = AC, so rank(A') ≥ rank(AC), and AC is itself a
@@ -132,16 +132,17 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
 
     Args:
         A: (T, M) log-probabilities or logits, nats.
-        eps: relative roundoff of the entries. Singular values up to Press's tolerance, up to ½ ε ‖A‖_F, and up to the
-            error of their computation (`SVD_ERROR` σ₁) are zero.
+        eps: relative roundoff of the entries, a number or the name of a type; by default that of A's type. Singular
+            values up to Press's tolerance, up to ½ ε ‖A‖_F, and up to the error of their computation (`SVD_ERROR` σ₁)
+            are zero.
 
     Example:
         >>> found = minimal_rank([[5.0, 5.0, 5.0], [1.0, 2.0, 3.0]])
         >>> found.rank, found.raw_rank
         (1, 2)
     """
-    check_above_zero(eps=eps)
-    A = real_matrix(A, "A")
+    eps = roundoff(eps, A)
+    A, exponent = scaled(real_matrix(A, "A"))
     means = A.mean(1)
     means += (A - means[:, None]).mean(1)  # the roundoff of the first mean
     raw, centered = (np.linalg.svd(each, compute_uv=False) for each in (A, A - means[:, None]))
@@ -150,11 +151,16 @@ def minimal_rank(A: Any, *, eps: float = EPS) -> MinimalRank:
     raw_limit, limit = (
         max(tolerance(values[0], A.shape, eps), least, SVD_ERROR * values[0]) for values in (raw, centered)
     )
-    return MinimalRank(int((centered > limit).sum()), -means, int((raw > raw_limit).sum()), float(limit))
+    return MinimalRank(
+        int((centered > limit).sum()),
+        np.ldexp(-means, exponent),
+        int((raw > raw_limit).sum()),
+        float(np.ldexp(limit, exponent)),
+    )
 
 
 @typed
-def expressible(A: Any, d: int, *, eps: float = EPS) -> Expressibility:
+def expressible(A: Any, d: int, *, eps: str | float | None = None) -> Expressibility:
     """Decide whether a softmax without bias and with embedding size d can have these probabilities in every context.
 
     H Wᵀ gives P exactly if it lies in F(A) (lemma 1). Such an H (T, d) and W (M, d) exist exactly if d ≥ min rank over
@@ -176,7 +182,6 @@ def expressible(A: Any, d: int, *, eps: float = EPS) -> Expressibility:
         (False, 3, 3)
     """
     check_positive(d=d)
-    A = real_matrix(A, "A")
     least = minimal_rank(A, eps=eps)
     centered = row_shift(A, least.shifts)
     if d >= least.rank:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
@@ -94,15 +93,8 @@ def best_context_vector(
         faces.setdefault((np.ones_like(support) if face is None else face).tobytes(), []).append(row)
     for key, rows in faces.items():
         tokens = np.frombuffer(key, dtype=np.bool_)
-        # A token of probability 0 adds nothing to the divergence: any finite number can replace its log P.
-        finite = np.nan_to_num(log_p[rows][:, tokens], neginf=np.finfo(np.float64).min)
-        best = attainable(
-            torch.from_numpy(finite),
-            torch.from_numpy(W[tokens]),
-            bias=torch.from_numpy(b[tokens]),
-            tolerance=tolerance,
-            max_steps=max_steps,
-        )
+        targets, embeddings = log_p[rows][:, tokens], W[tokens]
+        best = attainable(targets, embeddings, bias=b[tokens], tolerance=tolerance, max_steps=max_steps)
         h[rows], divergence[rows], gap[rows] = (each.numpy() for each in (best.contexts, best.kl, best.gap))
     entropy = -(P * np.where(P > 0, log_p, 0.0)).sum(1)
     value = divergence + entropy

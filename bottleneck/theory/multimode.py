@@ -13,7 +13,7 @@ from ..core.checks import check_above_zero, check_positive, typed
 from ..errors import ConfigurationError, MatrixError
 from .argmax_search import Ids, Layer
 from .hulls import Certificate, decide
-from .inputs import EPS, Floats, real_matrix, real_vector
+from .inputs import EPS, Floats, real_matrix, real_vector, roundoff, scaled
 
 PAIRS = 1 << 22
 """Number of pairs of tokens whose sums are sorted at once."""
@@ -50,7 +50,7 @@ class Separation:
 
 
 @typed
-def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) -> Parallelograms:
+def parallelograms(W: Any, *, tolerance: float | None = None, limit: int = 1000) -> Parallelograms:
     r"""Find four embeddings in a parallelogram: neither diagonal can hold the two largest probabilities alone.
 
     If :math:`w_a + w_b = w_c + w_d`, the logits of a and b have the same sum as those of c and d for every h: the
@@ -62,6 +62,7 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
     Args:
         W: (M, d) output embeddings.
         tolerance: largest residual, relative to the largest norm of a centred embedding; a larger one takes more time.
+            By default the residual may be what rounding W to its type explains, 4 ε times the largest norm of a row.
         limit: largest number of parallelograms to return.
 
     Raises:
@@ -74,12 +75,15 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
         array([[0, 3, 1, 2]])
     """
     check_positive(limit=limit)
-    if not tolerance >= 0:
+    if tolerance is not None and not tolerance >= 0:
         raise ConfigurationError(f"the tolerance must be at least 0, not {tolerance}")
-    everything = real_matrix(W, "W")
+    everything, exponent = scaled(real_matrix(W, "W"))
     ids = np.sort(np.unique(everything, axis=0, return_index=True)[1])
     rows = everything[ids] - everything.mean(0)
-    allowed = tolerance * float(np.sqrt(np.einsum("ij,ij->i", rows, rows)).max())
+    if tolerance is None:
+        allowed = 4 * roundoff(None, W) * float(np.linalg.norm(everything, axis=1).max())
+    else:
+        allowed = tolerance * float(np.linalg.norm(rows, axis=1).max())
     direction = np.random.default_rng(0).standard_normal(rows.shape[1])
     along = rows @ (direction / np.linalg.norm(direction))
     order = np.argsort(along)
@@ -102,7 +106,8 @@ def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) ->
             break
     tokens = np.array(sorted(quadruples)[:limit], dtype=np.int64).reshape(-1, 4)
     a, b, c, d = (everything[column] for column in tokens.T)
-    return Parallelograms(tokens, np.linalg.norm(a + b - c - d, axis=1), len(quadruples) <= limit)
+    residuals = np.ldexp(np.linalg.norm(a + b - c - d, axis=1), exponent)
+    return Parallelograms(tokens, residuals, len(quadruples) <= limit)
 
 
 def _close_sums(x: Floats, within: float) -> Iterator[tuple[Ids, Ids]]:
@@ -169,12 +174,12 @@ def separation(
         raise ConfigurationError(
             f"the two sets must hold different ids from 0 to {len(W) - 1}, at least one each, not {above} and {below}"
         )
-    exponent = int(np.frexp(abs(W).max())[1])  # without rounding, so that squares do not overflow or underflow
-    decision = decide(Layer(np.ldexp(W, -exponent), b), over, under, under, seconds=seconds)
+    (W, w_exponent), (b, b_exponent) = scaled(W), scaled(b)
+    decision = decide(Layer(W, b), over, under, under, seconds=seconds)
     if decision is None:
         return Separation(None, None, None, None)
     if not isinstance(decision, Certificate):
-        return Separation(True, np.ldexp(decision, -exponent), None, None)
+        return Separation(True, np.ldexp(decision, b_exponent - w_exponent), None, None)
     weights = np.zeros(len(W))
     weights[decision.tokens] = decision.weights
     return Separation(False, None, decision.above, weights[under])

@@ -68,6 +68,8 @@ def test_the_sentence_around_a_token(place: int, length: int, sentence: str) -> 
 class Letters:
     """A letter a token, a line a sentence."""
 
+    separator = ""
+
     def __len__(self) -> int:
         return 256
 

@@ -206,6 +206,20 @@ def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     assert torch.equal(logits.argmax(1), torch.from_numpy(tokens))
 
 
+@pytest.mark.parametrize("scale", [-2.0, 0.5])
+def test_a_negative_scale_turns_the_order_around(scale: float) -> None:
+    head = sb.heads.Softmax(2, 12, scale=scale).double()
+    W, b = (torch.randn(*shape, generator=torch.Generator().manual_seed(0)).double() for shape in ((12, 2), (12,)))
+    head.load_state_dict({"weight": W, "bias": 2 * b})
+    report = argmaxable(head)
+    assert 0 < len(report.unargmaxable) < 12
+    tokens = np.flatnonzero(np.isfinite(report.margins))
+    assert sorted([*tokens, *report.unargmaxable]) == [*range(12)]
+    assert head.log_prob(torch.from_numpy(report.contexts[tokens])).argmax(1).tolist() == tokens.tolist()
+    centred = head.log_prob((W - W.mean(0)) * (1 if scale > 0 else -1)).argmax(1)
+    assert sb.head(head).rows_found.argmaxable == int((centred == torch.arange(12)).sum())
+
+
 @pytest.mark.parametrize(
     ("measure", "source", "sentence"),
     [

@@ -21,8 +21,13 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "recommended_embedding_size": ({"sigma": [2.0, 1.0], "error": 1.0}, {"sigma": [[-1.0]], "error": [-1, np.inf]}),
     "unargmaxable": ({"W": W}, {"b": [[1.0], [0.0, 0.0, np.inf]], "seconds": [0], "workers": [0], "seed": [-1]}),
     "attainable": (
-        {"log_targets": torch.zeros(1, 3), "weight": torch.ones(3, 2)},
-        {"weight": [torch.ones(4, 2), torch.ones(3)], "bias": [torch.ones(2)], "tolerance": [0, np.nan]},
+        {"log_targets": np.log(P), "weight": W},
+        {
+            "log_targets": [P, np.log(P) - 1e-3, [0.0, np.nan, 0.0], [-np.inf] * 3, torch.zeros(1, 3)],
+            "weight": [torch.ones(4, 2), torch.ones(3)],
+            "bias": [torch.ones(2)],
+            "tolerance": [0, np.nan],
+        },
     ),
     "exact_rank": ({"matrix": [[1, 2], [3, 4]]}, {"matrix": [[[np.inf]], [[1, 2], [3]], [["a"]]]}),
     "row_shift": ({"A": A, "shifts": [0.0] * 4}, {"shifts": [[1.0], [0.0, np.nan, 0.0, 0.0]]}),
@@ -38,7 +43,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "provably_supported": ({"p": P, "W": W}, {"p": [[0.5, 0.6, 0.0]], "seconds": [0]}),
 }
 """Function → arguments that it takes, and for each argument values of its type that it does not take."""
-MATRICES = {"A", "B", "W", "P", "p", "sigma", "shifts", "matrix", "b", "bias"}
+MATRICES = {"A", "B", "W", "P", "p", "sigma", "shifts", "matrix", "b", "bias", "log_targets", "weight", "start"}
 NOT_A_MATRIX = ["12", object(), {1: 2}, [[1.0, np.nan, 3.0]] * 3, [1 + 2j], 3.0]
 NOT_AN_OPTION = ["x", object(), [1, 2.5], 1 + 2j]
 

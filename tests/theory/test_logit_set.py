@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -49,6 +50,33 @@ def test_minimal_rank_is_the_least_over_shifts(seed: int, T: int, M: int, d: int
     shifted = row_shift(A, found.shifts)
     assert is_member(shifted, A)
     assert np.linalg.matrix_rank(shifted, tol=1e-9) == found.rank
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_the_roundoff_is_that_of_the_type(dtype: torch.dtype) -> None:
+    """Numbers rounded to a type have no more directions than before; as float64 they have all."""
+    logits = torch.from_numpy(_logits(50, 30, 4, 0)).to(dtype)
+    A = torch.log_softmax(logits, 1)
+    assert (minimal_rank(A).rank, minimal_rank(A).raw_rank) == (4, 5)
+    assert is_member(logits, A)
+    assert is_member(logits, A.double(), eps=str(dtype).removeprefix("torch."))
+    assert [expressible(A, d).expressible for d in (3, 4)] == [False, True]
+    if dtype != torch.float64:
+        assert minimal_rank(A.double()).rank == 29
+        assert not is_member(logits.double(), A.double())
+
+
+@pytest.mark.parametrize("exponent", [-900, -500, 500, 1000])
+def test_the_size_of_the_numbers_changes_nothing(exponent: int) -> None:
+    A = _logits(8, 9, 4, 0)
+    plain, large = minimal_rank(A), minimal_rank(np.ldexp(A, exponent))
+    assert (large.rank, large.raw_rank) == (plain.rank, plain.raw_rank)
+    assert (np.ldexp(large.shifts, -exponent) == plain.shifts).all()
+    assert np.ldexp(large.tolerance, -exponent) == plain.tolerance
+    verdict = expressible(np.ldexp(A, exponent), 2)
+    H, W = np.ldexp(np.ones((8, 2)), exponent), np.eye(9, 2)
+    assert verdict.wrong_context(H, W) == expressible(A, 2).wrong_context(np.ones((8, 2)), W)
+    assert is_member(np.ldexp(A + 1, exponent), np.ldexp(A, exponent))
 
 
 def test_the_all_ones_direction_makes_the_difference() -> None:

@@ -6,11 +6,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softmax_bottleneck.errors import MatrixError
-from softmax_bottleneck.theory import multimode, parallelograms, separation
+from softmax_bottleneck.theory import multimode, parallelograms, separation, unargmaxable
 
 
 @settings(max_examples=40, deadline=None)
@@ -41,6 +42,31 @@ def test_planted_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
         frozenset((frozenset(row[:2]), frozenset(row[2:]))) for row in planted
     }
     assert found.residuals.max() < 1e-12 * abs(W).max() * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_rounded_parallelogram_is_one(dtype: torch.dtype) -> None:
+    W = torch.randn(20, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 3
+    W[3] = W[0] + W[1] - W[2]
+    assert parallelograms(W.to(dtype)).tokens.tolist() == [[0, 1, 2, 3]]
+    assert not len(parallelograms(W.to(dtype).double()).tokens)
+
+
+@pytest.mark.parametrize("exponent", [-1000, 600, 1000])
+def test_the_size_of_the_numbers_changes_nothing(exponent: int) -> None:
+    square = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.3, 0.1]])
+    W = np.ldexp(square, exponent)
+    assert parallelograms(W).tokens.tolist() == [[0, 3, 1, 2]]
+    assert not len(parallelograms(W * [[1], [1], [1], [0.5], [1]]).tokens)
+    bias = np.ldexp([0.0, 0.0, 0.0, 1.0, 0.0], exponent)
+    assert separation(W, [0, 3], bias=bias).possible is separation(square, [0, 3], bias=[0, 0, 0, 1, 0]).possible
+    for b in (None, bias):
+        plain = unargmaxable(square, None if b is None else np.ldexp(b, -exponent))
+        found = unargmaxable(W, b)
+        assert not len(found.unknown)
+        assert found.unargmaxable.tolist() == plain.unargmaxable.tolist()
+        for token in np.flatnonzero(np.isfinite(found.margins)):
+            assert (W @ found.contexts[token] + (0 if b is None else b)).argmax() == token
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-3])
