@@ -124,9 +124,8 @@ def check_head(model: Loadable, ids: Tensor, dtype: torch.dtype) -> CheckedHead:
             f"the log-probabilities of {model.name} are not numbers: its weights are damaged; train it again"
         )
     is_softmax = isinstance(head, Softmax) and head.contexts is None
-    return CheckedHead(
-        head, float(distance(exact, computed).max()), _final_norm(norm, hidden, eps) if is_softmax else None
-    )
+    before = _final_norm(norm, hidden, eps, scale=layer.scale) if is_softmax else None
+    return CheckedHead(head, float(distance(exact, computed).max()), before)
 
 
 @contextmanager
@@ -233,8 +232,8 @@ def _check_causal(model: Loadable, hidden: Tensor, cuts: list[int]) -> None:
             )
 
 
-def _final_norm(norm: list[Any], hidden: Tensor, eps: float) -> FinalNorm | None:
-    r"""Return the LayerNorm whose output is the input of the output layer, (B, L, d); ``None`` for another norm.
+def _final_norm(norm: list[Any], hidden: Tensor, eps: float, *, scale: float = 1.0) -> FinalNorm | None:
+    r"""Return the LayerNorm whose output, times ``scale``, the head is given, (B, L, d); ``None`` for another norm.
 
     It computes :math:`h = γ ⊙ \hat x + β` with :math:`\hat x · 1 = 0`, so :math:`h·γ^{-1} = β·γ^{-1}`. This linear
     condition on all hidden states is tested on their values, because module names differ between models.
@@ -242,10 +241,11 @@ def _final_norm(norm: list[Any], hidden: Tensor, eps: float) -> FinalNorm | None
     name, module, output = norm
     if not isinstance(output, Tensor) or output.numel() != hidden.numel():
         return None
-    if not torch.equal(output.reshape(hidden.shape), hidden):
+    output = output.reshape(hidden.shape)
+    if not torch.equal(output if scale == 1 else output * scale, hidden):
         return None
     with full_precision():
-        states = exact(hidden[0])
+        states = exact(output[0])
         gain, shift = getattr(module, "weight", None), getattr(module, "bias", None)
         gain = torch.ones_like(states[0]) if gain is None else exact(gain.detach())
         shift = torch.zeros_like(states[0]) if shift is None else exact(shift.detach())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..errors import ConfigurationError
+from ..core.checks import check_positive, typed
+from ..errors import BottleneckError
 from ..sources import open_source
 from .statistics import model_statistics
 
@@ -15,7 +17,8 @@ from .statistics import model_statistics
 class TransformersCallback(TrainerCallback):
     """A callback that logs rank, effective rank, pairwise KL and the gradient's share on held-out tokens.
 
-    Only the first process measures; models with weights sharded over processes are not supported.
+    Only the first process measures; models with weights sharded over processes are not supported. A model that cannot
+    be measured, because its logits are not finite, is a warning: the training goes on.
 
     Args:
         data: held-out token ids, or a text with ``tokenizer``; see `model_statistics`.
@@ -26,7 +29,7 @@ class TransformersCallback(TrainerCallback):
         prefix: prefix of each number's name.
 
     Raises:
-        ConfigurationError: for fewer than one step.
+        ConfigurationError: for fewer than one step, or a ``log`` that is not a function.
 
     Example::
 
@@ -35,6 +38,7 @@ class TransformersCallback(TrainerCallback):
         trainer.train()
     """
 
+    @typed
     def __init__(
         self,
         data: Any,
@@ -44,8 +48,7 @@ class TransformersCallback(TrainerCallback):
         tokenizer: Any = None,
         prefix: str = "bottleneck/",
     ) -> None:
-        if every < 1:
-            raise ConfigurationError(f"every must be at least 1 step, not {every}")
+        check_positive(every=every)
         self.data = list(data) if isinstance(data, Iterator) else data  # it is read at every measurement
         self.log, self.every, self.tokenizer, self.prefix = log, every, tokenizer, prefix
         self._measured = -1
@@ -71,7 +74,11 @@ class TransformersCallback(TrainerCallback):
         if not state.is_world_process_zero or state.global_step == self._measured:
             return
         self._measured = state.global_step
-        statistics = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
+        try:
+            statistics = model_statistics(getattr(model, "module", model), self.data, tokenizer=self.tokenizer)
+        except BottleneckError as error:
+            warnings.warn(f"nothing was measured at step {state.global_step}: {error}", stacklevel=2)
+            return
         named = {f"{self.prefix}{name}": value for name, value in statistics.items()}
         should_log = control.should_log  # `Trainer.log` takes it back, and the loss of this step is still to be logged
         self.log(named)

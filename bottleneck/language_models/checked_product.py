@@ -86,8 +86,8 @@ def check_product(weight: Tensor, bias: Tensor | None, hidden: Tensor, product: 
         size = F.linear(states.abs(), weight.abs(), None if bias is None else bias.abs())
     if not bool((exact < torch.inf).all()):
         raise SourceError(
-            f"the logits of {what} are not finite: its weights are damaged, or its hidden states overflow in a type as "
-            "narrow as float16; download the model again, or use ",
+            f"the logits of {what} are not finite: its weights are damaged, its training diverged, or its hidden "
+            "states overflow in a type as narrow as float16; download the model again, or use ",
             Parameter("dtype", "float32"),
         )
     eps = max(torch.finfo(of.dtype).eps for of in (hidden, product, exact))

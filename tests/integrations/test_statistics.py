@@ -85,9 +85,24 @@ def test_a_text_that_cannot_be_read_is_refused_before_the_first_step() -> None:
         callback.on_train_begin(None, state, None, model=_model())  # type: ignore[arg-type]
 
 
-def test_steps_are_counted_from_one() -> None:
-    with pytest.raises(ConfigurationError, match="every must be at least 1 step, not 0"):
-        TransformersCallback([1, 2, 3], log=print, every=0)
+def test_a_model_that_diverged_goes_on_training() -> None:
+    seen: list[Any] = []
+    callback, model = TransformersCallback([[1, 2, 3]] * 4, log=seen.append, every=1), _model()
+    state: Any = SimpleNamespace(is_world_process_zero=True, global_step=1)
+    control: Any = SimpleNamespace(should_log=True)
+    model.transformer.wte.weight.data.fill_(torch.nan)
+    with pytest.warns(UserWarning, match="nothing was measured at step 1: the logits of .* are not finite"):
+        callback.on_step_end(None, state, control, model=model)  # type: ignore[arg-type]
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [({"every": 0}, "every must be at least 1"), ({"every": 2.5}, "whole"), ({"log": None}, "log must be a function")],
+)
+def test_settings_that_are_refused(setting: Any, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        TransformersCallback([1, 2, 3], **{"log": print, **setting})
 
 
 def test_head_statistics_are_those_of_numpy() -> None:

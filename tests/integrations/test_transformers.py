@@ -134,6 +134,13 @@ def test_scales_and_losses_of_routers_are_kept_and_saved(
     assert torch.equal(from_pretrained(tmp_path)(IDS).logits, headed(IDS).logits)
 
 
+def test_a_scale_between_a_layer_norm_and_its_softmax_keeps_the_bound() -> None:
+    model = make("CohereForCausalLM", **GROUPED, logit_scale=0.3)
+    bounds = [sb.rank(each, data=IDS).bound for each in (model, with_head(model, "softmax"))]
+    assert bounds[0] == bounds[1]
+    assert "LayerNorm" in bounds[0]["why"]
+
+
 def test_a_soft_cap_is_kept_by_a_softmax_alone() -> None:
     model = make("Gemma2ForCausalLM", **GROUPED, head_dim=4, final_logit_softcapping=0.5)
     torch.testing.assert_close(with_head(model, "softmax")(IDS, labels=IDS).loss, model(IDS, labels=IDS).loss)
