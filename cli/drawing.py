@@ -145,7 +145,7 @@ def report(
               help="Format to write; may be given several times.  [default: all]")  # fmt: skip
 @style_option
 @click.option("--readme", type=Output(), metavar="FILE.md",
-              help="Update the tables of a Markdown file, each after its comment <!-- table NAME -->.")  # fmt: skip
+              help="Write the tables of a Markdown file, each after its comment <!-- table NAME -->.")  # fmt: skip
 @click.option("--gallery", type=Output("a gallery", ".md"), metavar="FILE.md",
               help="Write a page that shows all figures and tables.")  # fmt: skip
 def figures(

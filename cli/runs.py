@@ -231,8 +231,8 @@ def evaluate(
     --bleu adds smoothed sentence-level BLEU against the line that follows, precision (mean) and recall (maximum) over
     the responses, with 95 % bootstrap intervals.
 
-    The defaults of --dynamic and --cache are published settings: for mos those of Yang et al. (2018), for all other
-    heads those of Krause et al. (2018) for AWD-LSTM, and for the cache those of AWD-LSTM's code.
+    The defaults of --dynamic and --cache are published settings: for mos on ptb and wikitext-2 those of Yang et al.
+    (2018), otherwise those of Krause et al. (2018) for AWD-LSTM, and for the cache those of AWD-LSTM's code.
     """
     from softmax_bottleneck.evaluation import perplexity, score_dialog
 
@@ -249,14 +249,17 @@ def evaluate(
     "--dtype",
     type=click.Choice(["bfloat16", "float32"]),
     default="bfloat16",
-    help="Type of the weights on disk; bfloat16 rounds them.",
+    help="Type of the weights on disk; bfloat16 rounds them to 8 bits, float32 keeps them.",
 )
 def copy(run: Path, out: Path, dtype: str) -> None:
-    """Copy a finished run without its training state; every command takes the smaller copy."""
+    """Copy a finished run without its training state, its weights in bfloat16; every command takes the smaller copy.
+
+    Rounded weights change perplexities and ranks a little: --dtype float32 keeps them.
+    """
     import torch
 
     from softmax_bottleneck.language_models.checkpoint import copy_weights
 
     copied = copy_weights(run, out, dtype=getattr(torch, dtype))
     size = sum(file.stat().st_size for file in copied.iterdir())
-    echo(f"{copied}: {size:,} bytes")
+    echo(f"{copied}: {size:,} bytes, weights in {dtype}")

@@ -18,8 +18,9 @@ from .base import TableEntry
 from .results import SavedResults
 
 FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
-BLOCK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-"""A table of the registry inside a Markdown file, with its comments."""
+END = "<!-- end of table -->"
+BLOCK = re.compile(rf"(<!-- table (\S+) -->)(?:(?:(?!<!-- table ).)*?{END})?", re.DOTALL)
+"""A table of the registry inside a Markdown file, with its comments; where there is none yet, the first of them."""
 INTRODUCTION = """\
 Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`. Published and
 measured numbers stand in rows or columns of their own; [the end](#not-measured-yet) lists what is not measured yet."""
@@ -76,7 +77,7 @@ def _tables() -> list[str]:
 
 def with_tables(text: str, results: SavedResults) -> str:
     """Return a Markdown text with every table after ``<!-- table NAME -->`` replaced."""
-    return BLOCK.sub(lambda match: f"{match[1]}\n{table_text(match[2], results)}\n\n{match[3]}", text)
+    return BLOCK.sub(lambda match: f"{match[1]}\n\n{table_text(match[2], results)}\n\n{END}", text)
 
 
 def update_tables(file: Path, results: SavedResults) -> None:

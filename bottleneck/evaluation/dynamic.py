@@ -69,7 +69,7 @@ MOS = {corpus: _published(_MOS, corpus) for corpus in _MOS.columns}
 def published_dynamic(head: str, corpus: str) -> Dynamic:
     """Return the settings of published numbers for a head on a corpus, both by name.
 
-    For MoS they are those of Yang et al. 2018, for all other heads those of AWD-LSTM.
+    For MoS on Penn Treebank and WikiText-2 they are those of Yang et al. 2018, otherwise those of AWD-LSTM.
 
     Example:
         >>> published_dynamic("mos", "ptb").decay, published_dynamic("softmax", "ptb").decay

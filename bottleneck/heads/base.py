@@ -133,6 +133,10 @@ class Head(nn.Module, ABC):
         self._check_hidden(hidden)
         return log_prob(self.scores(hidden))
 
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return `log_prob`; a loss that holds no matrix of log-probabilities is `nll`."""
+        return self.log_prob(hidden)
+
     def nll(
         self, hidden: Tensor, targets: Tensor, *, reduction: Reduction = "mean", ignore_index: int | None = None
     ) -> Tensor:

@@ -45,5 +45,9 @@ def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck, m
         assert done.exit_code == 0, done.stderr
         start, table, end = re.split(r"<!-- .* -->\n", Path("R.md").read_text(encoding="utf-8"))
         assert (start, "9,981" in table, "old" in table, end) == ("a\n", True, False, "b\n")
+    filled = Path("R.md").read_text(encoding="utf-8").splitlines()
+    Path("R.md").write_text("a\n<!-- table mos-table-6 -->\nkept\n" + old, encoding="utf-8")  # none is there yet
+    assert bottleneck("figures", "--results", "demo/reports", "--readme", "R.md").exit_code == 0
+    assert Path("R.md").read_text(encoding="utf-8").splitlines() == [*filled[:-1], "kept", *filled]
     assert "![spectra](page/spectra.png)" in Path("page.md").read_text(encoding="utf-8")
     assert Path("page/spectra.png").exists()

@@ -65,7 +65,8 @@ def _gradients(loss: Tensor, head: Head, hidden: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (2, 1, 3), (0,)])
 def test_any_leading_shape(name: str, shape: tuple[int, ...], make: Make) -> None:
     head, hidden, targets = make(name), torch.randn(*shape, 5).double(), torch.randint(7, shape)
-    assert head.log_prob(hidden).shape == (*shape, 7)
+    assert torch.equal(head(hidden), head.log_prob(hidden))
+    assert head(hidden).shape == (*shape, 7)
     losses = head.nll(hidden, targets, reduction="none")
     assert losses.shape == shape
     flat = [head.log_prob(h)[y] for h, y in zip(hidden.reshape(-1, 5), targets.reshape(-1), strict=True)]
