@@ -160,8 +160,8 @@ def figures(
 ) -> None:
     """Draw the papers' figures and tables from saved results, with published numbers beside measured ones.
 
-    Nothing is trained or measured. A cell without a result stays empty and is listed at the end. The error for an
-    unknown NAME lists the nearest names.
+    Nothing is trained or measured. A cell without a result stays empty and is listed at the end. Without a NAME all
+    names are listed.
     """
     from softmax_bottleneck.figures import REGISTRY, find, output, read
 
@@ -169,7 +169,8 @@ def figures(
         find(name)
     if bool(names or every) != (out is not None) or not (out or readme or gallery):
         raise click.UsageError(
-            "give figures, by NAME or with --all, and --out, the folder they go to; or --readme or --gallery"
+            "give figures, by NAME or with --all, and --out, the folder they go to; or --readme or --gallery; NAME is "
+            f"one of {', '.join(REGISTRY)}"
         )
     results = read(folder)
     missing: dict[tuple[str, str], None] = {}
