@@ -24,7 +24,7 @@ from softmax_bottleneck.measure import kld, rank
 from softmax_bottleneck.results.plotting.spectra import save_spectra
 from softmax_bottleneck.results.plotting.style import FORMATS
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.spectrum import load_spectrum, save_spectrum
+from softmax_bottleneck.spectrum import load_spectrum, write_spectra
 from softmax_bottleneck.training import FitResult, Preset, RunConfig, fit, is_begun, override
 from softmax_bottleneck.training.presets import family
 
@@ -172,7 +172,7 @@ def write_report(
         "report": report.to_dict(),
     }
     write_json(stem.with_name(f"{stem.name}.json"), values)
-    save_spectrum(stem.with_name(f"{stem.name}.npz"), report.spectrum, report.source, report.limits)
+    write_spectra(stem.with_name(f"{stem.name}.npz"), [report.saved_spectrum])
 
 
 def _adaptive_scores(done: FitResult, device: str, progress: Progress) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def spectrum(sources: dict[str, Source | Path], out: Path, part: str, log: bool,
 
     The log-log plot shows each value, over the largest, against its index, with the tolerance that a rank is counted at
     (in grey, from a tenth to ten times of it) and the bound of the output layer. SOURCE is anything that 'bottleneck
-    rank' takes, or a spectrum that it saved (.npz).
+    rank' takes, or the spectra that it saved (.npz).
     """
     import pandas as pd
 
@@ -61,13 +61,14 @@ def spectrum(sources: dict[str, Source | Path], out: Path, part: str, log: bool,
 
 
 def _curves(source: Source | Path, name: str, how: dict[str, Any]) -> pd.DataFrame:
-    """Return the rows of one source, or of one saved spectrum."""
+    """Return the rows of one source, or of the saved spectra in one file."""
+    import pandas as pd
+
+    from softmax_bottleneck.figures.results import saved_spectra
     from softmax_bottleneck.measure import rank
-    from softmax_bottleneck.spectrum import load_spectrum
 
     if isinstance(source, Path):
-        saved = load_spectrum(source)
-        return saved.spectrum.curves(name, saved.limits)
+        return pd.concat([saved.spectrum.curves(key, saved.limits) for key, saved in saved_spectra(name, source)])
     report = rank(source, progress=progress(), **how)
     return report.spectrum.curves(name, report.limits)
 

@@ -53,7 +53,7 @@ INDETERMINATE = 3
     type=Output("a spectrum's file", ".npz"),
     metavar="FILE.npz",
     panel="Output",
-    help="Write the singular values of one SOURCE to FILE.npz.",
+    help="Write the singular values to FILE.npz.",
 )
 @click.option(
     "--plot",
@@ -87,10 +87,8 @@ def command(
     gives a source another name.
     """
     from softmax_bottleneck.measure import RankReport, RankReports
-    from softmax_bottleneck.spectrum import save_spectrum as save
+    from softmax_bottleneck.spectrum import write_spectra
 
-    if save_spectrum is not None and len(sources) > 1:
-        raise click.UsageError("--save-spectrum takes one SOURCE at a time; 'bottleneck report' takes several")
     if settings["dry_run"] and (strict or save_spectrum is not None):
         raise click.UsageError("--dry-run measures nothing, so --save-spectrum and --strict do not go with it")
     if plot_to is not None and not settings["checkpoints"]:
@@ -109,7 +107,7 @@ def command(
         keep = f"'bottleneck dump {models[0]} --states --out FOLDER' keeps"
         progress().line(f"{keep} the hidden states: commands that take FOLDER do not run the model again")
     if save_spectrum is not None and reports:
-        save(save_spectrum, reports[0].spectrum, reports[0].source, reports[0].limits)
+        write_spectra(save_spectrum, [report.saved_spectrum for report in reports])
     if plot_to is not None and reports:
         RankReports(reports).plot(plot_to)
     open_ranks = [f"{which} of {report.name}" for report in reports for which in report.indeterminate]

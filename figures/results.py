@@ -23,7 +23,7 @@ from softmax_bottleneck.heads import REGISTRY
 from softmax_bottleneck.language_models.checkpoint import CONFIG, VOCABULARY
 from softmax_bottleneck.results.base import by_numbers, short_names
 from softmax_bottleneck.results.published import SPLITS, measurements
-from softmax_bottleneck.spectrum import Spectrum, load_spectrum
+from softmax_bottleneck.spectrum import SavedSpectrum, Spectrum, load_spectra
 
 from .schemas import checked
 
@@ -172,7 +172,8 @@ class SavedResults:
         """Return the saved spectra of seed 0, by key."""
         others = {saved.path.with_suffix(".npz") for saved in self.of("demo") if saved.seed}
         files = sorted(set(self.folder.rglob("*.npz")) - others)
-        return {_joined(*_place(self.folder, file)): load_spectrum(file).spectrum for file in files}
+        keys = {file: _joined(*_place(self.folder, file)) for file in files}
+        return {key: each.spectrum for file in files for key, each in saved_spectra(keys[file], file)}
 
 
 def read(folder: Path, files: Sequence[Path] | None = None) -> SavedResults:
@@ -214,6 +215,13 @@ def read_file(path: Path, folder: Path) -> list[Saved]:
     names = [str(source.get("label") or source.get("path") or place) for place, source in enumerate(sources, start=1)]
     pairs = zip(short_names(names), several, strict=True)
     return [Saved(path, str(each.get("kind")), _joined(family, name), label, each) for label, each in pairs]
+
+
+def saved_spectra(key: str, file: Path) -> list[tuple[str, SavedSpectrum]]:
+    """Return the spectra in a file with its key, several with the keys of their results."""
+    several = load_spectra(file)
+    names = [""] if len(several) == 1 else short_names(each.name for each in several)
+    return [(f"{key}/{name}" if name else key, each) for name, each in zip(names, several, strict=True)]
 
 
 def _place(folder: Path, path: Path) -> tuple[str, str]:

@@ -11,25 +11,36 @@ import numpy as np
 from ..core.json_file import explain_read_errors, read_json
 from ..errors import ConfigurationError, look_up
 from ..results.base import KINDS, Result, Results
-from ..spectrum import load_spectrum
+from ..spectrum import load_spectra
 from .comparison import Comparison, Comparisons
 from .report import RankReport
 from .reports import RankReports
 
 REMEDY = "'--json FILE.json' of a command or 'save' of a result writes one"
 
+PLAIN = {
+    "synthetic": "the cells of 'bottleneck synthetic', of which 'bottleneck figures' draws figures",
+    "synthetic-plan": "the list of 'bottleneck synthetic --dry-run'",
+    "synthetic-jobs": "the list of 'bottleneck synthetic --launcher slurm'",
+    "bench": "the times of 'bottleneck bench', of which 'bottleneck figures' makes tables",
+    "corpora": "the list of 'bottleneck data list'",
+    "presets": "the list of 'bottleneck presets'",
+}
+"""Kinds of files that have no class of results, and what they hold."""
+
 
 def load(path: str | Path) -> Any:
     """Return the result in a JSON file that a command or `Result.save` wrote, as what it was.
 
     Singular values of a `RankReport` are those of the ``.npz`` file of the same name, if there is one. Of several
-    results the return value is a `Results`, of ranks `RankReports`, of comparisons `Comparisons`.
+    results the return value is a `Results`, of ranks `RankReports`, of comparisons `Comparisons`; of a report of
+    ``bottleneck demo`` it is the `RankReport` inside.
 
     Args:
         path: a file that ends in .json.
 
     Raises:
-        ConfigurationError: the file is missing, damaged, or not a result of this package.
+        ConfigurationError: the file is missing, damaged, or not a result of this package, or holds plain values.
     """
     from .. import evaluation  # noqa: F401 (its results are registered when it is imported)
 
@@ -46,13 +57,17 @@ def load(path: str | Path) -> Any:
 def _loaded(values: Any, path: Path, *, alone: bool = True) -> Result:
     if not isinstance(values, dict) or "kind" not in values:
         raise ConfigurationError(f"{path} is not a result of this package: it has no kind; {REMEDY}")
-    kind = look_up("kind of result", values["kind"], KINDS)
+    if values["kind"] == "demo":
+        return _loaded(values.get("report"), path)
+    if held := PLAIN.get(str(values["kind"])):
+        raise ConfigurationError(f"{path} holds {held}: plain values, which json.load reads")
+    kind = look_up("kind", values["kind"], KINDS)
     result: Result = explain_read_errors(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))
     return with_spectrum(result, path, alone=alone) if isinstance(result, RankReport) else result
 
 
 def with_spectrum(report: RankReport, path: Path, *, alone: bool = True) -> RankReport:
-    """Return a report with the singular values of the ``.npz`` file beside its JSON file, if there is one.
+    """Return a report with its singular values in the ``.npz`` file beside its JSON file, if there is one.
 
     Values of another matrix are left out where the file holds several results, of which they may belong to another one.
 
@@ -63,7 +78,8 @@ def with_spectrum(report: RankReport, path: Path, *, alone: bool = True) -> Rank
     measured = Path(str(report.source.get("path"))).name.partition(":")[0]
     if not beside.exists() or measured == beside.name:
         return report
-    spectrum = load_spectrum(beside).spectrum
+    saved = load_spectra(beside)
+    spectrum = next((each for each in saved if each.source == report.source), saved[0]).spectrum
     shape, largest = (report.contexts, report.vocab), float(spectrum.values[0])
     sigmas = np.array([spectrum.values[0], spectrum.centered[0]])  # of a part the latter is judged
     if spectrum.shape != shape or min(abs(sigmas - report.rank.sigma_1)) > 1e-9 * largest:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Self
@@ -13,18 +14,19 @@ from typing_extensions import TypedDict
 
 from ..core.json_file import Count, Magnitude, Size, check_schema
 from ..errors import MatrixError, OutputError, Parameter
-from ..results.base import UNSAVED, Result, short_names
+from ..results.base import UNSAVED, Result, flat, short_names
 from ..results.quantity import DETAIL, FRAME, NOWHERE, TABLE, Quantity, Shown
 from ..spectrum import (
     Limits,
     Precision,
     RankEstimate,
+    SavedSpectrum,
     Spectrum,
     effective_rank,
     entropy_rank,
-    load_spectrum,
-    save_spectrum,
+    load_spectra,
     stable_rank,
+    write_spectra,
 )
 from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
 from ..spectrum.rules import NOISE_FACTOR
@@ -61,6 +63,7 @@ class _Certificate(TypedDict):
 class Line(TypedDict):
     """How people see a quantity of `RankReport.more`."""
 
+    key: NotRequired[str]
     label: str
     shown: Count
     text: str
@@ -129,27 +132,22 @@ class RankReport(Result, kind="rank"):
         known = {key for _, key in cls._saved()} | {"kind", "version", "more"}
         lines = [check_schema(line, Line) for line in values.get("more", ())]
         more = [Quantity(key, value, shown=NOWHERE) for key, value in values.items() if key not in known]
-        more += [Quantity("", None, line["label"], Shown(line["shown"]), line["text"]) for line in lines]
+        by_key = {**flat(values), **values}
+        for line in lines:
+            key = line.get("key", "")
+            more.append(Quantity(key, by_key.get(key), line["label"], Shown(line["shown"]), line["text"]))
         return replace(super().from_dict(values), more=tuple(more))
 
     def plain(self) -> dict[str, Any]:
         """Return the values, and the lines of `more`."""
-        lines = [Line(label=each.label, shown=each.shown.value, text=str(each)) for each in self.more if each.label]
+        shown = [each for each in self.more if each.label]
+        lines = [Line(key=str(each.key), label=each.label, shown=each.shown.value, text=str(each)) for each in shown]
         return super().plain() | ({"more": lines} if lines else {})
 
     def save(self, path: str | Path) -> None:
         """Write the report as JSON, for `load`, and its singular values to the ``.npz`` file of the same name."""
-        beside = Path(path).with_suffix(".npz")
-        if self.decomposition is not None and beside.exists():
-            try:
-                load_spectrum(beside)
-            except MatrixError as error:
-                raise OutputError(
-                    f"cannot write {beside}: another file is there, and the singular values go there; name another file"
-                ) from error
-        super().save(path)
-        if self.decomposition is not None:
-            save_spectrum(beside, self.decomposition, self.source, self.limits)
+        with spectra_beside(path, [self]):
+            super().save(path)
 
     @property
     def spectrum(self) -> Spectrum:
@@ -161,6 +159,11 @@ class RankReport(Result, kind="rank"):
                 " beside it, or measure it again",
             )
         return self.decomposition
+
+    @property
+    def saved_spectrum(self) -> SavedSpectrum:
+        """The singular values as a file holds them."""
+        return SavedSpectrum(self.spectrum, dict(self.source), self.limits)
 
     @property
     def indeterminate(self) -> tuple[str, ...]:
@@ -262,6 +265,26 @@ class RankReport(Result, kind="rank"):
         """
         label = short_names([self.name])[0] if label is None else label
         return self.spectrum.plot(ax, label=label, limits=self.limits, part=part, log=log, style=style)
+
+
+@contextmanager
+def spectra_beside(path: str | Path, reports: Iterable[RankReport]) -> Iterator[None]:
+    """Write the reports' singular values to the ``.npz`` file of the same name, after the file that is written inside.
+
+    `OutputError`, before anything is written, if another file has that name.
+    """
+    beside = Path(path).with_suffix(".npz")
+    spectra = [each.saved_spectrum for each in reports if each.decomposition is not None]
+    if spectra and beside.exists():
+        try:
+            load_spectra(beside)
+        except MatrixError as error:
+            raise OutputError(
+                f"cannot write {beside}: another file is there, and the singular values go there; name another file"
+            ) from error
+    yield
+    if spectra:
+        write_spectra(beside, spectra)
 
 
 def _answer(rank: RankEstimate) -> str:

@@ -20,7 +20,7 @@ from ..spectrum import effective_rank, entropy_rank
 from ..theory.power_law import power_law
 from .directions import ROWS, Directions, directions
 from .gradients import gradient
-from .report import RankReport
+from .report import RankReport, spectra_beside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,11 @@ STEP = re.compile(r"(?P<run>.*?)(?P<unit>step|checkpoint|epoch)[-_](?P<number>\d
 @final
 class RankReports(Results[RankReport]):
     """The rank reports of several sources: a sequence, also by name, and a table or a figure of all."""
+
+    def save(self, path: str | Path) -> None:
+        """Write all reports as JSON, for `load`, and their singular values to the ``.npz`` file of the same name."""
+        with spectra_beside(path, self):
+            super().save(path)
 
     def plot(
         self, ax: Axes | str | Path | None = None, *, part: str = "raw", log: bool = True, style: str = "screen"

@@ -67,7 +67,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
             npz = first.path.with_suffix(".npz").name
             missing.append(f"no singular values of {first.path}: {npz} is not beside it; {WRITTEN_BY}")
     comparisons = tuple(each.content for each in saved if each.kind == "comparison")
-    return Contents(tuple(models), comparisons, tuple(missing))
+    return Contents(tuple(models), comparisons, tuple(dict.fromkeys(missing)))
 
 
 def _file(path: Path) -> list[Saved]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -39,15 +39,6 @@ class _About:
     limits: Limits = UNKNOWN
 
 
-def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], limits: Limits | None = None) -> None:
-    """Write the raw and centred singular values with the description of their source, and what figures mark."""
-    numbers = {name: getattr(spectrum, name) for name in NUMBERS}
-    about = _About(FORMAT, dict(source), spectrum.shape, spectrum.method, **numbers, limits=limits or UNKNOWN)
-    buffer = io.BytesIO()
-    np.savez(buffer, values=spectrum.values, centered=spectrum.centered, about=np.array(json.dumps(asdict(about))))
-    write_bytes(path, buffer.getvalue())
-
-
 class SavedSpectrum(NamedTuple):
     """The content of a file that `save_spectrum` wrote."""
 
@@ -57,9 +48,37 @@ class SavedSpectrum(NamedTuple):
     limits: Limits
     """Tolerances and bounds."""
 
+    @property
+    def name(self) -> str:
+        """Label or path of the source."""
+        return str(self.source.get("label") or self.source.get("path", ""))
+
+
+def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], limits: Limits | None = None) -> None:
+    """Write the raw and centred singular values with the description of their source, and what figures mark."""
+    write_spectra(path, [SavedSpectrum(spectrum, dict(source), limits or UNKNOWN)])
+
+
+def write_spectra(path: Path, several: Iterable[SavedSpectrum]) -> None:
+    """Write the spectra of several matrices into one file; arrays of all but the first have numbered names."""
+    arrays: dict[str, Any] = {}
+    for place, (spectrum, source, limits) in enumerate(several):
+        numbers = {name: getattr(spectrum, name) for name in NUMBERS}
+        about = _About(FORMAT, source, spectrum.shape, spectrum.method, **numbers, limits=limits)
+        parts = {"values": spectrum.values, "centered": spectrum.centered, "about": np.array(json.dumps(asdict(about)))}
+        arrays |= {f"{name}{place or ''}": part for name, part in parts.items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_bytes(path, buffer.getvalue())
+
 
 def load_spectrum(path: str | Path) -> SavedSpectrum:
-    """Return a saved spectrum.
+    """Return a saved spectrum, of several the first; see `load_spectra`."""
+    return load_spectra(path)[0]
+
+
+def load_spectra(path: str | Path) -> list[SavedSpectrum]:
+    """Return the saved spectra of one matrix or several.
 
     Raises:
         MatrixError: when the file is missing, damaged, or not a saved spectrum.
@@ -72,15 +91,20 @@ def load_spectrum(path: str | Path) -> SavedSpectrum:
             if "about" not in file:
                 arrays = ", ".join(map(repr, file)) or "no arrays"
                 raise MatrixError(f"{wrong}: it holds {arrays}; a matrix in it is named FILE.npz:NAME")
-            about: _About = check_schema(parse_json(str(file["about"]), finite=True), _About)
-            values, centered = file["values"], file["centered"]
-            numbers = {name: getattr(about, name) for name in NUMBERS}
-            spectrum = Spectrum(values, centered, about.shape, about.method, **numbers)
-            _check(spectrum)
+            ends = [name.removeprefix("about") for name in file if name.startswith("about")]
+            return [_read(file, end) for end in ends]
     except OSError as error:
         raise MatrixError(f"{wrong}: {error.strerror or error}") from error
     except DAMAGE as error:
         raise MatrixError(f"{wrong}: it is damaged or of another kind; save the spectrum again") from error
+
+
+def _read(file: Mapping[str, Any], end: str) -> SavedSpectrum:
+    """Return the spectrum whose arrays have names with this end."""
+    about: _About = check_schema(parse_json(str(file[f"about{end}"]), finite=True), _About)
+    numbers = {name: getattr(about, name) for name in NUMBERS}
+    spectrum = Spectrum(file[f"values{end}"], file[f"centered{end}"], about.shape, about.method, **numbers)
+    _check(spectrum)
     return SavedSpectrum(spectrum, about.source, about.limits)
 
 

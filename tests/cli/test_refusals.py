@@ -47,7 +47,6 @@ REFUSED = [
     ("rank m.npy --max-memory lots", 2, "'lots' is not a size; write it as 8GiB"),
     ("rank m.npy --max-memory 5", 2, "5 bytes are too few: did you mean 5GiB?"),
     ("rank m.npy --dry-run --save-spectrum new.npz", 2, "--dry-run measures nothing"),
-    ("rank m.npy m.npy --save-spectrum new.npz", 2, "--save-spectrum takes one SOURCE at a time"),
     ("rank m.npy --device nonsense", 2, "unknown device 'nonsense'; known devices are"),
     ("eval demo/runs/mos --learning-rate 1", 2, "--learning-rate goes with --dynamic"),
     ("rank x=a.npy x=b.npy", 2, "the label 'x' stands for 2 sources"),

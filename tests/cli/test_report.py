@@ -71,4 +71,12 @@ def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottlenec
     assert (page.count("<strong>"), page.count("<strong>ours")) == (6, 1)
     assert 'id="histogram"' in page
     missing = "no singular values of both.json: both.npz is not beside it; 'bottleneck rank --json"
-    assert done.stderr.count(missing) == 2
+    assert done.stderr.count(missing) == 1
+    both = ["ours=demo/runs/mos", "demo/runs/softmax", "--json", "both.json", "--save-spectrum", "both.npz"]
+    assert bottleneck("rank", *both).exit_code == 0
+    assert bottleneck("report", "both.npz", "--out", "page.html").stderr == ""
+    assert bottleneck("spectrum", "both.npz").exit_code == 0
+    assert {line.partition(",")[0] for line in Path("spectrum.csv").read_text().split()[1:]} == {
+        "both/ours",
+        "both/softmax",
+    }

@@ -54,6 +54,13 @@ def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
     reports.save(tmp_path / "many.json")
     again = sb.load(tmp_path / "many.json")
     assert (type(again), [each.name for each in again]) == (sb.RankReports, ["softmax", "mos"])
+    assert (again.to_dict(), repr(again)) == (reports.to_dict(), repr(reports))
+    for one, other in zip(reports, again, strict=True):
+        np.testing.assert_array_equal(one.spectrum.values, other.spectrum.values)
+    again.plot(tmp_path / "many.png")
+    demo = {"kind": "demo", "name": "mos", "report": reports[1].to_dict()}
+    (tmp_path / "demo.json").write_text(json.dumps(demo))
+    assert sb.load(tmp_path / "demo.json").to_dict() == demo["report"]
     compared = sb.compare([runs["mos"], runs["softmax"]], contexts=30)
     compared.save(tmp_path / "compared.json")
     assert sb.load(tmp_path / "compared.json").verdict == compared.verdict != ""
@@ -61,7 +68,9 @@ def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
         reports[0].save(tmp_path / "x.png")
     cases = (
         ("{}", "it has no kind"), ('{"kind": "rank"}', "missing"), ("[", "damaged or of another kind"),
-        ('{"kind": "rang"}', "unknown kind of result 'rang'"), ('{"kind": []}', r"unknown kind of result \[\]"),
+        ('{"kind": "rang"}', "unknown kind 'rang'; known kinds are"), ('{"kind": []}', r"unknown kind \[\]"),
+        ('{"kind": "presets"}', "the list of 'bottleneck presets': plain values, which json.load reads"),
+        ('{"kind": "synthetic"}', "the cells of 'bottleneck synthetic', of which"), ('{"kind": "demo"}', "no kind"),
         ('{"results": 5}', "it has no kind"), ('{"results": [5]}', "it has no kind"),
     )  # fmt: skip
     for content, why in cases:

@@ -34,6 +34,7 @@ def results(runs: dict[str, Path]) -> dict[str, Result]:
     bleu = Bleu(3, Beam(), dict.fromkeys(SCORES, Score(0.2, 0.1, 0.4)))
     return {
         "rank": sb.rank(ROWS),
+        "rank of a checkpoint": sb.rank(sb.open(softmax), checkpoint=True),
         "kld": sb.kld(ROWS, pairs=50),
         "gradient": sb.gradient(softmax),
         "need": sb.need(softmax),
@@ -63,6 +64,8 @@ def test_every_kind_is_read_back_and_draws_or_says_that_it_cannot(results: dict[
         assert type(again) is type(result)
         assert again.rows() == result.rows()
         assert again.verdict == result.verdict
+        assert (again.columns(), again.to_dict()) == (result.columns(), result.to_dict())
+        assert again.to_frame().to_csv() == result.to_frame().to_csv()
         assert kind in NOT_ASKED or result.verdict
         assert json.loads(json.dumps(again.to_dict())) == json.loads((tmp_path / f"{kind}.json").read_text("utf-8"))
         file = tmp_path / f"{kind}.png"
