@@ -63,14 +63,14 @@ class Sentence(str):
     for_command: str
     """The text with the names of commands and their options."""
 
-    def __new__(cls, *parts: str | Parameter | Function) -> Self:
-        """Join the parts of a text, which may be sentences themselves."""
+    def __new__(cls, *parts: str | Parameter | Function | BottleneckError) -> Self:
+        """Join the parts of a text, which may be sentences themselves, or errors."""
         text = super().__new__(cls, "".join(map(str, parts)))
         text.for_command = "".join(map(for_command, parts))
         return text
 
 
-def for_command(part: str | Parameter | Function) -> str:
+def for_command(part: object) -> str:
     """Return a text, or a part of one, as a command prints it."""
     return part if type(part) is str else getattr(part, "for_command", str(part))
 

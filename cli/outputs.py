@@ -111,7 +111,7 @@ def emit(values: Any, text: str, json_to: Path | None, *, as_json: bool = False,
 def echo(*lines: object, err: bool = False) -> None:
     """Print lines without characters that steer a terminal; a line may hold the name of any file."""
     for line in lines:
-        click.echo(printable(str(line)), err=err)
+        click.echo(printable(for_command(line)), err=err)
 
 
 def echo_text(text: str, *, err: bool = False) -> None:

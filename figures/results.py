@@ -220,8 +220,9 @@ def read_file(path: Path, folder: Path) -> list[Saved]:
 def saved_spectra(key: str, file: Path) -> list[tuple[str, SavedSpectrum]]:
     """Return the spectra in a file with its key, several with the keys of their results."""
     several = load_spectra(file)
-    names = [""] if len(several) == 1 else short_names(each.name for each in several)
-    return [(f"{key}/{name}" if name else key, each) for name, each in zip(names, several, strict=True)]
+    names = [str(source.get("label") or source.get("path")) for _, source, _ in several]
+    keys = [key] if len(several) == 1 else [f"{key}/{name}" for name in short_names(names)]
+    return [*zip(keys, several, strict=True)]
 
 
 def _place(folder: Path, path: Path) -> tuple[str, str]:

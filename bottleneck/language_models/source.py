@@ -158,6 +158,11 @@ class Source(ABC):
     def prepare(self, progress: Progress = SILENT) -> None:  # noqa: B027 (most sources have nothing to find out)
         """Compute what needs a pass over the matrix, such as its precision, and show the progress of that pass."""
 
+    def check_distributions(self) -> None:
+        """Refuse a matrix of any kind, whose rows need not be distributions."""
+        if self.description["kind"] == "matrix":
+            raise SourceError(f"{self.name} is a matrix of any kind: give log-probabilities or logits")
+
     @property
     def expected_precision(self) -> Precision:
         """The precision as far as it is known before the matrix is read; `precision` may be coarser."""

@@ -127,8 +127,7 @@ def compare(
     opened = prepared(named.values(), {**options, "contexts": None})
     sources = [_labelled(source, label) for label, source in zip(named, opened, strict=True)]
     for source in sources:
-        if source.description["kind"] == "matrix":
-            raise SourceError(f"{source.name} is a matrix of any kind: give log-probabilities or logits")
+        source.check_distributions()
     if isinstance(sources[0], TopK):  # which does not tell how many tokens there are
         text = text_of(sources[1:])
         sources[0] = sources[0].of_vocabulary(min(source.shape[1] for source in sources[1:]), text)
@@ -199,16 +198,21 @@ def _check_vocabularies(sources: Sequence[Source], options: Any) -> None:
     names = {(each.shape[1], *text.names(ids)) for each, text in zip(sources, texts, strict=True)}
     if len(names) == 1 or all(np.array_equal(each, targets[0]) for each in targets):
         return
+    why = "the sources have different vocabularies, so KL(P‖Q) is not defined"
+    named = dict.fromkeys(" ".join(filter(None, (text.name, text.split))) for text in texts)
+    if len(named) > 1:
+        raise SourceError(
+            f"{why}, and perplexity per byte does not compare them on different texts, {' and '.join(named)}: give one "
+            "for all, ",
+            Parameter("data"),
+        )
     scores = [perplexity(source, progress=options.get("progress", False)) for source in sources]
     each = (
         f"{source.name} {score.per_byte:.4f} ({score.bytes:,} bytes)"
         for source, score in zip(sources, scores, strict=True)
         if score.per_byte
     )
-    raise SourceError(
-        "the sources have different vocabularies, so KL(P‖Q) is not defined; perplexity per byte, which needs none: "
-        f"{', '.join(each) or 'unknown'}"
-    )
+    raise SourceError(f"{why}; perplexity per byte, which needs none: {', '.join(each) or 'unknown'}")
 
 
 def _targets(sources: Sequence[Source]) -> Ids | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.checks import typed
 from ..core.devices import exact
 from ..core.full_precision import full_precision
-from ..errors import MatrixError
+from ..errors import MatrixError, OutputError
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..spectrum import (
@@ -35,6 +35,7 @@ from ..spectrum.blocks import as_array, check_dense
 from ..spectrum.certificate import finish
 from ..spectrum.compute import extended, started
 from ..spectrum.gram import RESOLUTION
+from ..spectrum.values import NOTHING
 
 ROWS = 8192
 """Rows of one update: more than d, and few enough to fit in memory in float64 beside the model."""
@@ -83,6 +84,8 @@ class Directions(Result, kind="directions"):
         """Return a panel of the singular values, and of those with the mean vector subtracted."""
         from ..results.plotting.measures import draw_descending
 
+        if not self.values.any():
+            raise OutputError(NOTHING)
         curves = {"with the mean": self.values, "mean subtracted": self.centered}
         return [partial(draw_descending, curves=curves, ylabel=rf"$\sigma_i${of and f' of {of}'}")]
 

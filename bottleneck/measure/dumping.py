@@ -104,8 +104,7 @@ def _write_top(source: Source, path: Path, k: int, progress: Progress) -> None:
 
     if path.suffix.lower() != ".parquet":
         raise OutputError(f"cannot write {path}: the likeliest tokens go to a file that ends in .parquet")
-    if source.description["kind"] == "matrix":
-        raise SourceError(f"{source.description['path']} is a matrix of any kind: give log-probabilities or logits")
+    source.check_distributions()
     targets = _targets(source)
     with (
         progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar,

@@ -18,15 +18,8 @@ from .reports import RankReports
 
 REMEDY = "'--json FILE.json' of a command or 'save' of a result writes one"
 
-PLAIN = {
-    "synthetic": "the cells of 'bottleneck synthetic', of which 'bottleneck figures' draws figures",
-    "synthetic-plan": "the list of 'bottleneck synthetic --dry-run'",
-    "synthetic-jobs": "the list of 'bottleneck synthetic --launcher slurm'",
-    "bench": "the times of 'bottleneck bench', of which 'bottleneck figures' makes tables",
-    "corpora": "the list of 'bottleneck data list'",
-    "presets": "the list of 'bottleneck presets'",
-}
-"""Kinds of files that have no class of results, and what they hold."""
+PLAIN = {"synthetic": "synthetic", "bench": "bench", "corpora": "data list", "presets": "presets"}
+"""Kinds of files that have no class of results, with the commands that write them."""
 
 
 def load(path: str | Path) -> Any:
@@ -48,43 +41,43 @@ def load(path: str | Path) -> Any:
     values = read_json(path, dict[str, Any], error=ConfigurationError, remedy=REMEDY, finite=True)
     if not isinstance(values.get("results"), list):
         return _loaded(values, path)
-    results: list[Any] = [_loaded(each, path, alone=len(values["results"]) < 2) for each in values["results"]]
+    results: list[Any] = [_loaded(each, path) for each in values["results"]]
     several: dict[Any, Any] = {RankReport: RankReports, Comparison: Comparisons}
     kinds = {*map(type, results)}
     return (several.get(kinds.pop(), Results) if len(kinds) == 1 else Results)(results)
 
 
-def _loaded(values: Any, path: Path, *, alone: bool = True) -> Result:
+def _loaded(values: Any, path: Path) -> Result:
     if not isinstance(values, dict) or "kind" not in values:
         raise ConfigurationError(f"{path} is not a result of this package: it has no kind; {REMEDY}")
     if values["kind"] == "demo":
         return _loaded(values.get("report"), path)
-    if held := PLAIN.get(str(values["kind"])):
-        raise ConfigurationError(f"{path} holds {held}: plain values, which json.load reads")
+    if command := PLAIN.get(str(values["kind"])):
+        raise ConfigurationError(
+            f"{path} holds plain values of 'bottleneck {command}': json.load reads them, and 'bottleneck figures' draws "
+            "those of synthetic and bench"
+        )
     kind = look_up("kind", values["kind"], KINDS)
     result: Result = explain_read_errors(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))
-    return with_spectrum(result, path, alone=alone) if isinstance(result, RankReport) else result
+    return with_spectrum(result, path) if isinstance(result, RankReport) else result
 
 
-def with_spectrum(report: RankReport, path: Path, *, alone: bool = True) -> RankReport:
-    """Return a report with its singular values in the ``.npz`` file beside its JSON file, if there is one.
-
-    Values of another matrix are left out where the file holds several results, of which they may belong to another one.
+def with_spectrum(report: RankReport, path: Path) -> RankReport:
+    """Return a report with its source's singular values in the ``.npz`` file beside its JSON file, if they are there.
 
     Raises:
-        ConfigurationError: a file of one result has those of another matrix beside it.
+        ConfigurationError: those of its source are of another matrix.
     """
     beside = path.with_suffix(".npz")
     measured = Path(str(report.source.get("path"))).name.partition(":")[0]
     if not beside.exists() or measured == beside.name:
         return report
-    saved = load_spectra(beside)
-    spectrum = next((each for each in saved if each.source == report.source), saved[0]).spectrum
+    spectrum = next((each.spectrum for each in load_spectra(beside) if each.source == report.source), None)
+    if spectrum is None:
+        return report
     shape, largest = (report.contexts, report.vocab), float(spectrum.values[0])
     sigmas = np.array([spectrum.values[0], spectrum.centered[0]])  # of a part the latter is judged
     if spectrum.shape != shape or min(abs(sigmas - report.rank.sigma_1)) > 1e-9 * largest:
-        if not alone:
-            return report
         raise ConfigurationError(
             f"{path}: its matrix has {' × '.join(map(str, shape))} entries and σ_1 = {report.rank.sigma_1:.6g}, that "
             f"of the .npz file beside it {' × '.join(map(str, spectrum.shape))} and σ_1 = {largest:.6g}; "

@@ -159,9 +159,10 @@ class _NormalizedRows:
 
     def _check(self, allowed: float) -> None:
         if self._largest > allowed:
+            which = "any" if allowed == LARGEST_LOG_SUM else "its"
             raise MatrixError(
                 f"row {self._row} is not a row of log-probabilities: the logarithm of its probabilities' sum is off "
-                f"by {self._largest:.3g}, and {allowed:.1e} is allowed at its precision; take the logarithm of "
+                f"by {self._largest:.3g}, and {allowed:.1e} is allowed at {which} precision; take the logarithm of "
                 "probabilities, or normalize logits (",
                 Parameter("kind", "logits"),
                 ")",
@@ -277,6 +278,7 @@ def kld(source: Source, **options: Unpack[KldOptions]) -> PairwiseKLD:
         BottleneckError: for a source that cannot be read, rows that are not finite or not log-probabilities, or tokens
             that only some contexts mask by a large negative number.
     """
+    source.check_distributions()
     if source.entries_shape[0] < 2:
         raise MatrixError(f"{source.name} has one context, and a divergence is of pairs: measure two contexts or more")
     progress = reporting(options.get("progress", False))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.progress import SILENT, Progress
-from ..errors import BottleneckError
+from ..errors import BottleneckError, Sentence
 from ..evaluation import perplexity
 from ..measure import compare, kld, rank
 from ..sources import Source
@@ -49,7 +49,7 @@ def measure_sources(
         try:
             comparison = compare(sources[first], other, examples=examples, progress=progress).to_dict()
         except BottleneckError as error:
-            missing.append(f"no comparison: {error}")
+            missing.append(Sentence("no comparison: ", error))
             continue
         pair = zip(comparison["sources"], (first, label), strict=True)
         comparisons.append({**comparison, "sources": [{**each, "label": name} for each, name in pair]})
@@ -63,12 +63,12 @@ def measure_sources(
         try:
             numbers = _perplexity(source, losses.get(label), progress)
         except BottleneckError as error:
-            missing.append(f"no perplexity: {error}")
+            missing.append(Sentence("no perplexity: ", error))
         try:
             numbers[f"{_split(source)} pairwise KL"] = kld(source, progress=progress).kld
             drawn = kld(source, pairs=pairs, progress=progress).to_dict()
         except BottleneckError as error:
-            missing.append(f"no pairwise KL divergence: {error}")
+            missing.append(Sentence("no pairwise KL divergence: ", error))
         models.append(Model(report, "measured for this page", "", numbers, drawn))
     return Contents(tuple(models), tuple(comparisons), tuple(missing))
 

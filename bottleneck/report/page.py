@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ..core.files import write_bytes
 from ..core.version import __version__
+from ..errors import for_command
 from ..results.plotting import Look
 from .contents import Contents, Model
 from .sections import comparison_table, distance_table, provenance, published_table
@@ -42,7 +43,7 @@ def write_page(contents: Contents, path: Path) -> None:
 def render(contents: Contents) -> str:
     """Return the page as HTML."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["visible"] = visible
+    environment.filters |= {"visible": visible, "for_command": for_command}
     scripts = [_plotly(), _part("page.js")]
     return environment.from_string(_part("page.html")).render(
         models=[

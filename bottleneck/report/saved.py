@@ -59,13 +59,12 @@ def read_saved(paths: Sequence[Path]) -> Contents:
     models = []
     for seeds in groups.values():
         first = min(seeds, key=lambda each: each.seed)
-        alone = sum(each.path == first.path for each in saved) == 1
-        models.append(_model(first, others, alone=alone))
+        models.append(_model(first, others))
         if len(seeds) > 1:
             missing.append(f"{first.key}: seed {first.seed} is shown, of {len(seeds)} seeds")
         if models[-1].report.decomposition is None:
             npz = first.path.with_suffix(".npz").name
-            missing.append(f"no singular values of {first.path}: {npz} is not beside it; {WRITTEN_BY}")
+            missing.append(f"no singular values of {first.path}: they are not in {npz} beside it; {WRITTEN_BY}")
     comparisons = tuple(each.content for each in saved if each.kind == "comparison")
     return Contents(tuple(models), comparisons, tuple(dict.fromkeys(missing)))
 
@@ -81,8 +80,8 @@ def _file(path: Path) -> list[Saved]:
     return [each if each.epoch is None else replace(each, model=path.stem) for each in saved]
 
 
-def _model(saved: Saved, others: Iterable[Saved], *, alone: bool) -> Model:
-    report = with_spectrum(RankReport.from_dict(saved.report), saved.path, alone=alone)
+def _model(saved: Saved, others: Iterable[Saved]) -> Model:
+    report = with_spectrum(RankReport.from_dict(saved.report), saved.path)
     key = f"{saved.path.resolve().parent.name}/{saved.model}"
     numbers, drawn = _numbers(saved, others)
     return Model(report, f"{saved.path}, written by version {saved.report['version']}", key, numbers, drawn)

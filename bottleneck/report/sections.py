@@ -13,6 +13,8 @@ from .contents import Contents, Model
 
 MOST_COLUMNS = 5
 """Largest number of models that stand beside each other: their table fits a sheet of paper."""
+LEAST = 0.1
+"""Smallest number with the decimals of a published one; smaller ones have four digits."""
 
 
 def comparison_table(contents: Contents) -> Table:
@@ -74,7 +76,7 @@ def _rank(rank: Mapping[str, Any]) -> str:
 def _number(model: Model, name: str) -> str:
     value = model.numbers.get(name)
     metric = next(metric for metric in DIGITS if name.endswith(metric))
-    return "" if value is None else format(value, DIGITS[metric])
+    return "" if value is None else format(value, DIGITS[metric] if value >= LEAST else ".4g")
 
 
 def published_table(contents: Contents) -> Table:
@@ -108,8 +110,7 @@ def _alike(model: Model) -> Iterator[tuple[PublishedTable, Row]]:
 
 def _measured(model: Model, metric: str, split: str, table: PublishedTable) -> str:
     if metric != "rank":
-        value = model.numbers.get("parameters" if metric == "parameters" else f"{split} {metric}")
-        return "" if value is None else format(value, DIGITS[metric])
+        return _number(model, "parameters" if metric == "parameters" else f"{split} {metric}")
     same = split == model.split and table.rank_contexts in (None, model.shape[0])
     return _rank(model.report.rank.to_dict()) if same else ""
 
@@ -120,5 +121,5 @@ def provenance(model: Model) -> list[tuple[str, str]]:
     return [
         ("source", source),
         ("read from", model.origin),
-        *model.report.rows(details=True),
+        *(row for row in model.report.rows(details=True) if row[0] != "next"),  # which is saved in words of Python
     ]

@@ -147,7 +147,8 @@ class Difference(Source):
         for one, other in zip(*(source.blocks(chosen) for source in self._both), strict=True):
             p, q = (block.log_probs[:, : self.shape[1]].astype(np.float64) for block in (one, other))
             rows = np.where(np.isneginf(p) | np.isneginf(q), -np.inf, p - np.where(np.isneginf(q), 0.0, q))
-            means = np.mean(rows, 1, keepdims=True, where=rows > -np.inf)
+            known = rows > -np.inf
+            means = rows.sum(1, keepdims=True, where=known) / np.maximum(1, known.sum(1, keepdims=True))
             yield Block(one.start, rows - means)
 
 

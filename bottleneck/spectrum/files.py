@@ -48,11 +48,6 @@ class SavedSpectrum(NamedTuple):
     limits: Limits
     """Tolerances and bounds."""
 
-    @property
-    def name(self) -> str:
-        """Label or path of the source."""
-        return str(self.source.get("label") or self.source.get("path", ""))
-
 
 def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], limits: Limits | None = None) -> None:
     """Write the raw and centred singular values with the description of their source, and what figures mark."""

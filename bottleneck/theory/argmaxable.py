@@ -95,12 +95,14 @@ class ArgmaxReport(Result, kind="argmaxable"):
             yield Quantity("next", Sentence(Function("need"), " measures how many dimensions a text needs"), "next")
 
     def panels(self) -> Drawings:
-        """Return a panel of the margins by which tokens are the argmax; `OutputError` for a report read from JSON."""
+        """Return a panel of the margins by which tokens are the argmax; `OutputError` where there is none."""
         from ..results.plotting.measures import draw_descending
 
         margins = np.sort(self.margins[np.isfinite(self.margins)])[::-1]
+        if not len(self.margins):
+            raise OutputError("margins are not saved as JSON; the result of ", Function("argmaxable"), " draws them")
         if not len(margins):
-            raise OutputError("no margins are here to draw: they are not saved as JSON, so decide the tokens again")
+            raise OutputError("no token has a finite margin as the argmax to draw; ", Function("head"), " draws W")
         return [partial(draw_descending, curves={"": margins}, ylabel="margin of the $i$-th token as the argmax")]
 
 

@@ -34,9 +34,19 @@ def test_sources_are_measured_and_compared(world: Path, bottleneck: Bottleneck) 
         "no comparison: the sources have different numbers of contexts: demo/runs/mos has 179, m.npy has 40"
         in done.stderr
     )
+    assert "compare the first of each: give --contexts 40" in done.stderr
+    assert "compare the first of each: give --contexts 40</li>" in page
     assert f"<span>{rank('demo/runs/mos').verdict}.</span>" in page
     perplexity = bottleneck("eval", "demo/runs/mos", "--json", "-").stdout
     assert f">{float(re.findall(r'perplexity.: ([0-9.]+)', perplexity)[0]):.2f}<" in page
+
+
+def test_a_matrix_of_any_kind_has_no_divergence(world: Path, bottleneck: Bottleneck) -> None:
+    np.save("m.npy", np.ones((5, 4)))
+    done = bottleneck("report", "m.npy", "--kind", "matrix", "--out", "page.html")
+    assert done.stderr == (
+        "no pairwise KL divergence: m.npy is a matrix of any kind: give log-probabilities or logits\n"
+    )
 
 
 def test_the_device_is_that_of_the_decomposition(
@@ -70,7 +80,7 @@ def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottlenec
     page = Path("page.html").read_text(encoding="utf-8")
     assert (page.count("<strong>"), page.count("<strong>ours")) == (6, 1)
     assert 'id="histogram"' in page
-    missing = "no singular values of both.json: both.npz is not beside it; 'bottleneck rank --json"
+    missing = "no singular values of both.json: they are not in both.npz beside it; 'bottleneck rank --json"
     assert done.stderr.count(missing) == 1
     both = ["ours=demo/runs/mos", "demo/runs/softmax", "--json", "both.json", "--save-spectrum", "both.npz"]
     assert bottleneck("rank", *both).exit_code == 0

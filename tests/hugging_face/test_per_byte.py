@@ -65,6 +65,10 @@ def test_models_of_different_vocabularies(models: Any, tmp_path: Path) -> None:
         sb.compare(*map(str, models), **how)
     for score, folder in zip(scores, models, strict=True):
         assert f"{folder} {score.per_byte:.4f} ({score.bytes:,} bytes)" in str(refusal.value)
+    (tmp_path / "other.txt").write_text(TEXT[:200], encoding="utf-8")
+    other = sb.open(models[1], data=str(tmp_path / "other.txt"), context_length=64)
+    with pytest.raises(SourceError, match=r"does not compare them on different texts, .*t\.txt and .*other\.txt: give"):
+        sb.compare(sb.open(models[0], **how), other)
     alike = sb.compare(str(models[0]), str(models[0]), **how)
     assert alike.bytes == scores[0].bytes
     assert f"perplexity per byte  P {scores[0].per_byte:.4f} and Q {scores[0].per_byte:.4f}" in alike.details()

@@ -140,6 +140,14 @@ def test_a_difference_in_one_of_many_contexts() -> None:
     assert compare(P, Q).difference.rank.value == 1
 
 
+def test_a_context_without_a_common_token() -> None:
+    P = log_softmax(np.random.default_rng(0).standard_normal((5, 4)), 1)
+    P[0], Q = np.log([1, 0, 0, 0], where=np.eye(4)[0] > 0, out=np.full(4, -np.inf)), P.copy()
+    Q[0] = P[0, ::-1]
+    found = compare(P, Q)
+    assert (found.difference, found.statistics["kl"].value) == (None, None)
+
+
 def test_tokens_of_one_model_alone_at_a_temperature() -> None:
     """A limit is not kept where they hold more than a thousandth of the probability."""
     logits = np.tile([1.0, 0.0, -7.0], (20, 1)) + 0.01 * np.random.default_rng(0).standard_normal((20, 3))

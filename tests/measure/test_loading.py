@@ -41,7 +41,8 @@ def test_singular_values_of_a_part_and_of_one_of_several(tmp_path: Path) -> None
     read = sb.load(tmp_path / "part.json")
     np.testing.assert_array_equal(read.decomposition.centered, part.decomposition.centered)
     sb.rank({"one": logits, "other": logits[:15]}, kind="logits").save(tmp_path / "both.json")
-    save_spectrum(tmp_path / "both.npz", sb.rank(logits[:15], kind="logits").spectrum, {})
+    other = sb.rank({"other": logits[:15]}, kind="logits")[0]
+    save_spectrum(tmp_path / "both.npz", other.spectrum, other.source)
     assert [each.decomposition is not None for each in sb.load(tmp_path / "both.json")] == [False, True]
     np.savez(tmp_path / "mine.npz", logits=logits)
     mine = sb.rank(str(tmp_path / "mine.npz"), kind="logits")
@@ -69,8 +70,8 @@ def test_several_and_none(runs: dict[str, Path], tmp_path: Path) -> None:
     cases = (
         ("{}", "it has no kind"), ('{"kind": "rank"}', "missing"), ("[", "damaged or of another kind"),
         ('{"kind": "rang"}', "unknown kind 'rang'; known kinds are"), ('{"kind": []}', r"unknown kind \[\]"),
-        ('{"kind": "presets"}', "the list of 'bottleneck presets': plain values, which json.load reads"),
-        ('{"kind": "synthetic"}', "the cells of 'bottleneck synthetic', of which"), ('{"kind": "demo"}', "no kind"),
+        ('{"kind": "corpora"}', "plain values of 'bottleneck data list': json.load reads them, and 'bottleneck fig"),
+        ('{"kind": "synthetic"}', "plain values of 'bottleneck synthetic'"), ('{"kind": "demo"}', "no kind"),
         ('{"results": 5}', "it has no kind"), ('{"results": [5]}', "it has no kind"),
     )  # fmt: skip
     for content, why in cases:

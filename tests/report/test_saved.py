@@ -29,6 +29,8 @@ def test_what_was_saved_of_one_source_comes_together(tmp_path: Path) -> None:
     source = json.loads(file.read_text())["source"]
     write_json(tmp_path / "b.json", drawn(source))
     exact = {**KLD, "source": source, "pairs": "all", "kld": 3.75}
+    write_json(tmp_path / "c.json", {**exact, "kld": 0.000375})
+    assert ("pairwise KL, nats", "0.000375") in comparison_table(read_saved([tmp_path])).rows
     write_json(tmp_path / "c.json", exact)
     write_json(tmp_path / "d.json", Perplexity(math.log(64.0), 9, source).to_dict())
     files = [tmp_path / f"{name}.json" for name in "abcd"]

@@ -96,8 +96,15 @@ def test_several_results_are_drawn_beside_each_other_and_what_one_lacks_is_said(
     with pytest.raises(OutputError, match="none of them is formed: pairs=1000 draws pairs"):
         sb.kld(ROWS).plot()
     again = type(results["argmaxable"]).from_dict(results["argmaxable"].to_dict())
-    with pytest.raises(OutputError, match="not saved as JSON"):
-        again.plot()
+    zeros, none = np.zeros((4, 3)), "no singular value stands above roundoff"
+    for plot, why in (
+        (again.plot, r"not saved as JSON; the result of argmaxable\(\) draws them"),
+        (sb.argmaxable(zeros).plot, r"no token has a finite margin as the argmax to draw; head\(\) draws W"),
+        (sb.head(zeros).plot, none), (sb.head_statistics(W, hidden=zeros).plot, none),
+        (sb.rank(zeros, kind="matrix").plot, none), (sb.singular_values([zeros]).plot, none),
+    ):  # fmt: skip
+        with pytest.raises(OutputError, match=why):
+            plot()
     with pytest.raises(OutputError, match="nothing was tested"):
         replace(results["identification"], span=None, ellipse=None, mean=None).plot()
 

@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ...core.files import write_bytes
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, OutputError
 from ...spectrum.rules import MARGIN
+from ...spectrum.values import NOTHING
 from ..tables import csv_text
 from .layout import Panel, save_panels
 from .looks import Look, looks
@@ -55,6 +56,8 @@ def save_spectra(
 
 def spectrum_panels(curves: pd.DataFrame, *, part: str = "both", log: bool = False) -> list[Panel]:
     """Return a row of panels for each part: the cumulative distribution, and the values against their index."""
+    if not curves["resolved"][curves["part"].isin(_parts(part))].any():
+        raise OutputError(NOTHING)
     draws = [draw_scree] if log else [draw_cdf, draw_scree]
     return [
         Panel(partial(draw, data=curves[curves["part"] == each]), each if part == "both" else "")
