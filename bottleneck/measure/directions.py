@@ -35,7 +35,7 @@ from ..spectrum.blocks import as_array, check_dense
 from ..spectrum.certificate import finish
 from ..spectrum.compute import extended, started
 from ..spectrum.gram import RESOLUTION
-from ..spectrum.values import NOTHING
+from ..spectrum.rules import NOTHING
 
 ROWS = 8192
 """Rows of one update: more than d, and few enough to fit in memory in float64 beside the model."""

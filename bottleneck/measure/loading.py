@@ -54,8 +54,8 @@ def _loaded(values: Any, path: Path) -> Result:
         return _loaded(values.get("report"), path)
     if command := PLAIN.get(str(values["kind"])):
         raise ConfigurationError(
-            f"{path} holds plain values of 'bottleneck {command}': json.load reads them, and 'bottleneck figures' draws "
-            "those of synthetic and bench"
+            f"{path} holds plain values of 'bottleneck {command}': json.load reads them, and 'bottleneck figures' "
+            "draws those of synthetic and bench"
         )
     kind = look_up("kind", values["kind"], KINDS)
     result: Result = explain_read_errors(path, ConfigurationError, REMEDY, lambda: kind.from_dict(values))

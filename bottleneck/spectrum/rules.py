@@ -16,6 +16,7 @@ from ..errors import MatrixError
 from .effective_ranks import descending
 from .precision import EPS, precision
 
+NOTHING = "no singular value stands above roundoff, so there is nothing to draw on a logarithmic axis"
 MARGIN = 10.0
 """A rank is determinate if tolerances that are larger and smaller by this factor give the same rank."""
 NOISE_FACTOR = 2.0

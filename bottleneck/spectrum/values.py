@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Matrix = NDArray[np.float64]
-NOTHING = "no singular value stands above roundoff, so there is nothing to draw on a logarithmic axis"
 
 
 @dataclass(frozen=True)

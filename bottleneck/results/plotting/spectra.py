@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ...core.files import write_bytes
 from ...errors import ConfigurationError, OutputError
-from ...spectrum.rules import MARGIN
-from ...spectrum.values import NOTHING
+from ...spectrum.rules import MARGIN, NOTHING
 from ..tables import csv_text
 from .layout import Panel, save_panels
 from .looks import Look, looks
