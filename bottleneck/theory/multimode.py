@@ -13,7 +13,7 @@ from ..core.checks import check_above_zero, check_positive, typed
 from ..errors import ConfigurationError, MatrixError
 from .argmax_search import Ids, Layer
 from .hulls import Certificate, decide
-from .inputs import EPS, Floats, real_matrix, real_vector, roundoff, scaled
+from .inputs import EPS, Floats, real_matrix, real_vector, scaled
 
 PAIRS = 1 << 22
 """Number of pairs of tokens whose sums are sorted at once."""
@@ -50,7 +50,7 @@ class Separation:
 
 
 @typed
-def parallelograms(W: Any, *, tolerance: float | None = None, limit: int = 1000) -> Parallelograms:
+def parallelograms(W: Any, *, tolerance: float = ROUNDOFF, limit: int = 1000) -> Parallelograms:
     r"""Find four embeddings in a parallelogram: neither diagonal can hold the two largest probabilities alone.
 
     If :math:`w_a + w_b = w_c + w_d`, the logits of a and b have the same sum as those of c and d for every h: the
@@ -62,7 +62,7 @@ def parallelograms(W: Any, *, tolerance: float | None = None, limit: int = 1000)
     Args:
         W: (M, d) output embeddings.
         tolerance: largest residual, relative to the largest norm of a centred embedding; a larger one takes more time.
-            By default the residual may be what rounding W to its type explains, 4 ε times the largest norm of a row.
+            The default is float64's roundoff: a parallelogram that was rounded to float32 needs about 10⁻⁶.
         limit: largest number of parallelograms to return.
 
     Raises:
@@ -75,15 +75,12 @@ def parallelograms(W: Any, *, tolerance: float | None = None, limit: int = 1000)
         array([[0, 3, 1, 2]])
     """
     check_positive(limit=limit)
-    if tolerance is not None and not tolerance >= 0:
+    if not tolerance >= 0:
         raise ConfigurationError(f"the tolerance must be at least 0, not {tolerance}")
     everything, exponent = scaled(real_matrix(W, "W"))
     ids = np.sort(np.unique(everything, axis=0, return_index=True)[1])
     rows = everything[ids] - everything.mean(0)
-    if tolerance is None:
-        allowed = 4 * roundoff(None, W) * float(np.linalg.norm(everything, axis=1).max())
-    else:
-        allowed = tolerance * float(np.linalg.norm(rows, axis=1).max())
+    allowed = tolerance * float(np.linalg.norm(rows, axis=1).max())
     direction = np.random.default_rng(0).standard_normal(rows.shape[1])
     along = rows @ (direction / np.linalg.norm(direction))
     order = np.argsort(along)

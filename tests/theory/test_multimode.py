@@ -44,12 +44,11 @@ def test_planted_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.residuals.max() < 1e-12 * abs(W).max() * 8
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_rounded_parallelogram_is_one(dtype: torch.dtype) -> None:
+def test_a_rounded_parallelogram_needs_a_tolerance() -> None:
     W = torch.randn(20, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 3
     W[3] = W[0] + W[1] - W[2]
-    assert parallelograms(W.to(dtype)).tokens.tolist() == [[0, 1, 2, 3]]
-    assert not len(parallelograms(W.to(dtype).double()).tokens)
+    assert parallelograms(W.float(), tolerance=1e-6).tokens.tolist() == [[0, 1, 2, 3]]
+    assert not len(parallelograms(W.float()).tokens)
 
 
 @pytest.mark.parametrize("exponent", [-1000, 600, 1000])
