@@ -296,26 +296,27 @@ class Comparisons(Results[Comparison]):
         """Say which models are closest to the reference, how often they agree with it, and which keep the limits."""
         models = self.ordered()
         first, vocab = models[0], sorted({each.vocab for each in models})
-        closest = [first.name, *(each.name for each in models[1:] if each.farther and each.farther.is_closest)]
+        near = [first, *(each for each in models[1:] if each.farther and each.farther.is_closest)]
+        closest = [each.name for each in near]
         names = " and ".join(filter(None, (", ".join(closest[:-1]), closest[-1])))
-        are = ", which cannot be told apart, are" if len(closest) > 1 else " is"
+        are = ", whose KL(P‖Q) cannot be told apart, are" if len(closest) > 1 else " is"
         some = f", over the tokens that each shares with it ({vocab[0]:,} to {vocab[-1]:,})" if len(vocab) > 1 else ""
-        agree = f"{table_cells(first.statistics)[LABELS['same_top']]} of {first.contexts:,} contexts"
+        label, shares = LABELS["same_top"], {each.statistics["same_top"].value or 0.0: each.statistics for each in near}
+        agree = " to ".join(table_cells(shares[end])[label] for end in sorted({min(shares), max(shares)}))
         text = f"{names}{are} closest to {first.names[0]}{some}: the same token is the likeliest in {agree}"
+        text += f" of {first.contexts:,} contexts"
         if math.isinf(_mean_kl(first)):
             closest, text = [], f"no model is closest to {first.names[0]}, because KL(P‖Q) is infinite for all of them"
         if not any(each.limits for each in models):
             return text
-        passed = [each for each in models if each.passed]
-        sizes = [each.sources[1].get("bytes") for each in passed]
+        passed = {each.name: each.sources[1].get("bytes") or 0 for each in models if each.passed}
         if not passed:
             return f"none passes; {text}"
-        if len(passed) > 1 and all(sizes):
-            smallest = min(passed, key=lambda each: each.sources[1]["bytes"])
-            return f"{smallest.name} is the smallest of {len(passed)} models that pass; {text}"
-        if [each.name for each in passed] == closest:
-            return f"{names} {'passes' if len(passed) == 1 else 'pass'} and{text.removeprefix(names)}"
-        return f"{', '.join(each.name for each in passed)} {'passes' if len(passed) == 1 else 'pass'}; {text}"
+        listed, do_pass = ", ".join(passed), "passes" if len(passed) == 1 else "pass"
+        smallest = [name for name, size in passed.items() if 0 < size <= min(passed.values())]
+        if len(smallest) == 1 < len(passed):
+            return f"{smallest[0]} is the smallest of {len(passed)} models that pass ({listed}); {text}"
+        return f"{listed} {do_pass}" + (f" and{text.removeprefix(names)}" if [*passed] == closest else f"; {text}")
 
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the distribution of the contexts' KL(P‖Q) on a logarithmic scale, and KL against the entropy of P.
@@ -396,5 +397,4 @@ def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False)
     else:
         text = f"{value:.{max(4 - 2 * short * bool(error), len(f'{value:.0f}'))}g}"
         text += ("" if estimate.standard_error is None or is_wide else f" ± {error:.{2 - short}g}") + unit
-    is_known = not short and estimate.roundoff is not None
-    return text + (f", roundoff {half:.1g}" if is_known else "")
+    return text + (f", roundoff {half:.1g}" if not short and estimate.roundoff is not None else "")

@@ -272,7 +272,7 @@ def _explain(entries: Entries, span: Span, d: int) -> _Explanation:
         return _Explanation(plain, doubt="a single row, whose output bias may be any vector")
     without = span.fit_most(*pairs)
     if 2 * without.fits.sum() >= n:
-        return _common(plain, without, span)
+        return _common(plain, without, span, np.asarray((pairs[1] & ~without.seen).any(0)))
     left = np.where(plain.seen, plain.residual, 0.0)
     values, vectors = np.linalg.eigh(left @ left.T)
     if values[-1] > ONE * values.sum() and np.ptp(np.sign(vectors[:, -1])) == 0:
@@ -283,8 +283,8 @@ def _explain(entries: Entries, span: Span, d: int) -> _Explanation:
     return _Explanation(plain)
 
 
-def _common(plain: RowFits, pairs: RowFits, span: Span) -> _Explanation:
-    """Explain rows whose differences lie in the span, which a bias that is not W's own makes so.
+def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> _Explanation:
+    """Explain rows whose differences, but for edited tokens, lie in the span, as a bias that W lacks makes it.
 
     A change of W does the same where it acts on the mean of the context vectors, and what it makes of their deviations
     is below roundoff.
@@ -295,6 +295,9 @@ def _common(plain: RowFits, pairs: RowFits, span: Span) -> _Explanation:
         return _Explanation(pairs, doubt=f"the differences of {pairs.fits.sum():,} of {len(deviation):,} rows fit")
     if np.median(plain.outside / plain.limit) * np.median(deviation) <= CLEAR * mean:
         return _Explanation(pairs, doubt="what rows leave is common to them: a bias, or a small change of W")
+    if edited.any():
+        but = f"the differences of the rows lie in the span of W but for {_tokens(edited)}"
+        return _Explanation(pairs, doubt=f"{but}: edited logits, or rows of W that differ")
     return _Explanation(pairs, "with a bias of rank 1 on most tokens")
 
 
@@ -332,10 +335,8 @@ def _verdict(found: _Explanation, ellipse: Test | None, mean: Test | None, *, ro
     if found.doubt:
         return UNKNOWN, found.doubt
     if not fit.fits.all():
-        close = (
-            "; a changed or quantized version of this W would leave as little" if np.median(fit.outside) < 0.5 else ""
-        )
-        return NOT, f"the rows leave the span of W by more than roundoff{close}"
+        close = "; a changed or quantized version of this W, or noise on its logits, would leave as little"
+        return NOT, f"the rows leave the span of W by more than roundoff{close * bool(np.median(fit.outside) < 0.5)}"
     if found.edit:
         return EDITED, f"the rows lie in the span of W {found.edit}"
     if ellipse is None:

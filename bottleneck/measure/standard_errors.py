@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len
-from scipy.special import stdtrit
+from scipy.special import chdtri, stdtrit
 
 Values = NDArray[np.float64]
 Starts = NDArray[np.int64]
@@ -16,6 +16,8 @@ LONG = 8
 """Length of a block over the autocorrelation time: the variance of its mean is then at most about 5 % too small."""
 FEWEST = 10
 """Smallest number of blocks; docs/trust.md has the measured coverage."""
+CHANCE = 0.05
+"""Chance at which longer blocks of independent contexts count as dependent."""
 SEEN = 5
 """Lags over which autocorrelations are added up, as a multiple of the autocorrelation time (Sokal 1997, §3)."""
 CONFIDENCE = 0.95
@@ -39,22 +41,41 @@ def autocorrelation_time(values: Values, lags: int) -> float:
 def block_starts(series: list[Values], texts: Starts | None = None) -> Starts:
     """Return the first context of each block, (G,), for quantities of the same contexts, (T,) each.
 
-    A block has `LONG` times the longest autocorrelation time of the quantities, or fewer contexts where less than
-    `FEWEST` blocks would remain; of at least as many ``texts``, whose first contexts are given, it has whole ones, at
-    least one. An infinite value counts as the largest finite one.
+    A block has `LONG` times the longest autocorrelation time of the quantities, or twice, four times … that where the
+    standard error of one of them then is larger than `CHANCE` explains: a text whose parts differ is correlated over
+    thousands of tokens, too little to be seen at one lag. At least `FEWEST` blocks remain; of at least as many
+    ``texts``, whose first contexts are given, a block has whole ones, at least one. An infinite value counts as the
+    largest finite one.
     """
     n = len(series[0])
     most = max(1, n // FEWEST)
-    finite = (np.minimum(values, values[np.isfinite(values)].max(initial=0.0)) for values in series)
+    finite = [np.minimum(values, values[np.isfinite(values)].max(initial=0.0)) for values in series]
     time = max(autocorrelation_time(values, most) for values in finite)
     length = min(most, math.ceil(LONG * time)) if time > 1 + 2 * math.sqrt(2 / n) else 1
+    length = max(_longer(values, length, most) for values in finite)
     if texts is None or len(texts) < FEWEST:
-        return np.arange(0, max(1, n - length // 2), length)
+        return _evenly(n, length)
     chosen = [0]
     for start in texts.tolist():
         if start - chosen[-1] >= length:
             chosen.append(start)
     return np.array(chosen)
+
+
+def _evenly(n: int, length: int) -> Starts:
+    return np.arange(0, max(1, n - length // 2), length)
+
+
+def _longer(values: Values, length: int, most: int) -> int:
+    """Return the length of a block, doubled up to ``most``, that has the largest standard error beyond chance."""
+    found, largest = length, standard_error(values, _evenly(len(values), length))
+    first = largest
+    while (length := 2 * length) <= most:
+        starts = _evenly(len(values), length)
+        error, freedom = standard_error(values, starts), len(starts) - 1
+        if error > max(largest, first * math.sqrt(chdtri(freedom, CHANCE) / freedom)):
+            found, largest = length, error
+    return found
 
 
 def standard_error(values: Values, starts: Starts) -> float:

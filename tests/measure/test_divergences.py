@@ -80,8 +80,10 @@ def test_every_statistic_is_that_of_its_definition(name: str, monkeypatch: pytes
     assert {key: values(found)[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-14)
     kl = rel_entr(np.exp(P), np.exp(Q)).sum(1)
     log_p, log_q = (each[range(len(P)), targets] for each in (P, Q))
+    same_top, tv = (P.argmax(1) == Q.argmax(1)).astype(float), np.abs(np.exp(P) - np.exp(Q)).sum(1) / 2
+    starts = block_starts([kl, -log_q, log_p - log_q, same_top, tv])
     for key, array in (("kl", kl), ("delta_p", np.exp(log_q) - np.exp(log_p)), ("log_ratio", log_p - log_q)):
-        error = standard_error(array, block_starts([kl, -log_q]))
+        error = standard_error(array, starts)
         assert found.statistics[key].standard_error == pytest.approx(error, rel=1e-6, abs=1e-14)
     np.testing.assert_allclose(found.by_context["kl"], kl, rtol=1e-9)
     np.testing.assert_allclose(found.by_context["entropy"], -(np.exp(P) * P).sum(1))
