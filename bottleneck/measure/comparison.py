@@ -165,7 +165,7 @@ class Farther:
 
     def __str__(self) -> str:
         """Return the difference, or that there is none to be seen."""
-        return f"+{_text('kl', {'kl': self.kl}, short=True)}" if self.is_sure else f"as close as {self.than}"
+        return f"+{_text('kl', {'kl': self.kl}, short=True)} nats" if self.is_sure else f"as close as {self.than}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -272,7 +272,7 @@ class Comparison(Result, kind="comparison"):
             yield Quantity("", None, "perplexity per byte", DETAIL, " and Q ".join(("P " + next(ends), next(ends))))
         if self.farther:
             yield Quantity("", str(self.farther), "beyond the next closer", TABLE)
-            yield Quantity("", None, "next closer", text=f"{self.farther.than}; {self.farther}, nats")
+            yield Quantity("", None, "next closer", text=f"{self.farther.than}; {self.farther}")
         if size := self.sources[1].get("bytes"):
             yield Quantity("", f"{size / 1e6:,.1f} MB", "size", TABLE)
         yield from self.difference.quantities() if self.difference else ()
@@ -311,7 +311,7 @@ class Comparisons(Results[Comparison]):
             return text
         passed = {each.name: each.sources[1].get("bytes") or 0 for each in models if each.passed}
         if not passed:
-            return f"none passes; {text}"
+            return f"none {'can be shown to pass' if 'coverage' in first.statistics else 'passes'}; {text}"
         listed, do_pass = ", ".join(passed), "passes" if len(passed) == 1 else "pass"
         smallest = [name for name, size in passed.items() if 0 < size <= min(passed.values())]
         if len(smallest) == 1 < len(passed):
