@@ -165,7 +165,7 @@ class Farther:
 
     def __str__(self) -> str:
         """Return the difference, or that there is none to be seen."""
-        return f"+{_text('kl', {'kl': self.kl}, short=True)} nats" if self.is_sure else f"as close as {self.than}"
+        return f"+{_text('kl', {'kl': self.kl}, short=True)}" if self.is_sure else f"as close as {self.than}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -272,7 +272,7 @@ class Comparison(Result, kind="comparison"):
             yield Quantity("", None, "perplexity per byte", DETAIL, " and Q ".join(("P " + next(ends), next(ends))))
         if self.farther:
             yield Quantity("", str(self.farther), "beyond the next closer", TABLE)
-            yield Quantity("", None, "next closer", text=f"{self.farther.than}; {self.farther}")
+            yield Quantity("", None, "next closer, nats", text=f"{self.farther.than}; {self.farther}")
         if size := self.sources[1].get("bytes"):
             yield Quantity("", f"{size / 1e6:,.1f} MB", "size", TABLE)
         yield from self.difference.quantities() if self.difference else ()
