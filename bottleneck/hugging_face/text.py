@@ -72,9 +72,8 @@ def read_text(data: Any, split: str, *, dataset: str | None = None) -> RawText:
             lines.append([])
         else:
             lines[-1].append(token)
-    return RawText(
-        corpus.name, "\n".join(map(corpus.vocabulary.separator.join, lines)).removesuffix("\n").encode(), split
-    )
+    written = "\n".join(map(corpus.vocabulary.separator.join, lines)).removesuffix("\n")
+    return RawText(corpus.name, written.encode(), split)
 
 
 def _dataset(name: str, split: str) -> RawText:

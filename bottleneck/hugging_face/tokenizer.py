@@ -42,6 +42,8 @@ class Tokenizer:
         settings: ``add_bos_token`` and ``bos_token`` of ``tokenizer_config.json``.
     """
 
+    separator = ""
+
     def __init__(self, tokenizer: Any, *, name: str, settings: Mapping[str, Any]) -> None:
         self._tokenizer, self._name, self._settings = tokenizer, name, settings
         self.size: int = 1 + max(tokenizer.get_vocab().values())
@@ -130,8 +132,6 @@ class Tokenizer:
     def unused(self) -> list[int]:
         """Return the ids of the tokens whose names say that no text holds them."""
         return sorted(number for name, number in self._tokenizer.get_vocab().items() if UNUSED.fullmatch(name))
-
-    separator = ""
 
     def __len__(self) -> int:
         return self.size

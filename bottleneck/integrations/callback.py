@@ -17,8 +17,8 @@ from .statistics import model_statistics
 class TransformersCallback(TrainerCallback):
     """A callback that logs rank, effective rank, pairwise KL and the gradient's share on held-out tokens.
 
-    Only the first process measures; models with weights sharded over processes are not supported. A model that cannot
-    be measured, because its logits are not finite, is a warning: the training goes on.
+    Only the first process measures; models with weights sharded over processes are not supported. Where a model cannot
+    be measured, because its logits are not finite, the callback warns, and the training goes on.
 
     Args:
         data: held-out token ids, or a text with ``tokenizer``; see `model_statistics`.

@@ -303,8 +303,8 @@ class Comparisons(Results[Comparison]):
         some = f", over the tokens that each shares with it ({vocab[0]:,} to {vocab[-1]:,})" if len(vocab) > 1 else ""
         label, shares = LABELS["same_top"], {each.statistics["same_top"].value or 0.0: each.statistics for each in near}
         agree = " to ".join(table_cells(shares[end])[label] for end in sorted({min(shares), max(shares)}))
+        agree += f" of {first.contexts:,} contexts"
         text = f"{names}{are} closest to {first.names[0]}{some}: the same token is the likeliest in {agree}"
-        text += f" of {first.contexts:,} contexts"
         if math.isinf(_mean_kl(first)):
             closest, text = [], f"no model is closest to {first.names[0]}, because KL(P‖Q) is infinite for all of them"
         if not any(each.limits for each in models):
@@ -312,11 +312,12 @@ class Comparisons(Results[Comparison]):
         passed = {each.name: each.sources[1].get("bytes") or 0 for each in models if each.passed}
         if not passed:
             return f"none {'can be shown to pass' if 'coverage' in first.statistics else 'passes'}; {text}"
-        listed, do_pass = ", ".join(passed), "passes" if len(passed) == 1 else "pass"
         smallest = [name for name, size in passed.items() if 0 < size <= min(passed.values())]
         if len(smallest) == 1 < len(passed):
-            return f"{smallest[0]} is the smallest of {len(passed)} models that pass ({listed}); {text}"
-        return f"{listed} {do_pass}" + (f" and{text.removeprefix(names)}" if [*passed] == closest else f"; {text}")
+            return f"{smallest[0]} is the smallest of {len(passed)} models that pass ({', '.join(passed)}); {text}"
+        if [*passed] == closest == [names]:
+            return f"{names} passes and{text.removeprefix(names)}"
+        return f"{', '.join(passed)} {'passes' if len(passed) == 1 else 'pass'}; {text}"
 
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the distribution of the contexts' KL(P‖Q) on a logarithmic scale, and KL against the entropy of P.
@@ -358,8 +359,7 @@ def _mean_kl(comparison: Comparison) -> float:
 def _judgement(limit: Limit) -> str:
     """Return a limit, and whether the model keeps it."""
     sign = "≤" if SIGNS[limit.statistic] > 0 else "≥"
-    end = "unknown" if limit.end is None else f"{limit.end:.4g}"
-    kept = "passed" if limit.passed else "failed"
+    end, kept = "unknown" if limit.end is None else f"{limit.end:.4g}", "passed" if limit.passed else "failed"
     return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval ends at {end}"
 
 
