@@ -13,6 +13,7 @@ from ..errors import OutputError, Parameter, Sentence
 from ..results.base import Drawings, Result
 from ..results.quantity import FRAME, TABLE, Quantity
 from ..spectrum import Precision
+from ..spectrum.precision import MORE
 
 LABEL = "expected pairwise KL divergence"
 PAIRS = Sentence(Parameter("pairs", 1000), " draws pairs, and shows how far their divergences are spread")
@@ -113,4 +114,5 @@ def looks_rounded(eps: Precision, what: str = "the numbers") -> str:
         return ""
     if math.isinf(eps.coarse.step):
         return f"{what} of a row differ by their roundoff at most: the KL of the unrounded numbers cannot be told"
-    return f"{what} look rounded in steps of about {eps.coarse.step:.2g}: the KL of the unrounded numbers may differ"
+    found = f"{what} look rounded in steps of about {eps.coarse.step:.2g}"
+    return f"{found}, or {MORE}" if eps.coarse.may_be_signal else f"{found}: the KL of the unrounded numbers may differ"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .precision import ALIKE, EPS, Precision
+from .precision import ALIKE, EPS, MORE, Precision
 from .rules import (
     MARGIN,
     NOISE_FACTOR,
@@ -209,6 +209,8 @@ def behind_noise(values: Values, evidence: Evidence) -> Interval | None:
         return Interval(min(found.low, max(low, 1)), max(found.high, count_above(values, evidence.noise)))
     why = f"a floor of noise stands at σ = {evidence.noise / NOISE_FACTOR:.3g}, and what lies below it cannot be told"
     why = ALIKE if math.isinf(evidence.noise) else why
+    if evidence.eps.noise and evidence.eps.noise.may_be_signal:
+        why = f"below σ = {evidence.noise / NOISE_FACTOR:.3g} the numbers look rounded, or {MORE}"
     return Interval(low, evidence.full, why)
 
 

@@ -21,6 +21,9 @@ FEWEST = 8
 ABOVE = 1.1
 """Ratio of the largest singular value of a residual to that of the same entries with random signs, up to which the
 residual counts as noise: the largest value of noise fluctuates by a few percent (Tracy and Widom 1994)."""
+MANY = 0.4
+"""Share of the sample's directions behind which noise may be none: the end of a spectrum of fewer contexts than the
+matrix has directions looks like it, from 0.44 on of T = 48 to 1,000 contexts of SmolLM2 and of random layers."""
 LARGEST = ABOVE / math.sqrt(12)
 """Largest noise, relative to the entries, that a rounding makes: steps as large as the entries. What is larger is the
 matrix itself."""
@@ -58,16 +61,17 @@ def find_noise(sample: Matrix, *, eps: float, size: float | None = None, largest
     floor = _floor(sample[different(sample)][:, different(sample.T)], largest)
     if floor is None:
         return None
-    deviation, is_resolved = floor
+    deviation, is_resolved, has_many = floor
     least = ROUNDINGS * eps * (float(np.sqrt(np.mean(sample**2))) if size is None else math.ldexp(size, -exponent))
-    return Noise(math.ldexp(deviation, exponent), is_resolved and bool(math.sqrt(12) * deviation > least))
+    is_coarse = is_resolved and bool(math.sqrt(12) * deviation > least)
+    return Noise(math.ldexp(deviation, exponent), is_coarse, may_be_signal=is_coarse and has_many)
 
 
-def _floor(sample: Matrix, largest: float, most: int | None = None) -> tuple[float, bool] | None:
-    """Return the deviation of a sample's floor, and whether it is that of the entries.
+def _floor(sample: Matrix, largest: float, most: int | None = None) -> tuple[float, bool, bool] | None:
+    """Return the deviation of a sample's floor, whether it is that of the entries, and whether `MANY` stand above it.
 
-    Otherwise it is the roundoff of this decomposition, below which there may be less. ``None`` is returned if there is
-    no floor, or ``most`` directions or more stand above it.
+    If not that of the entries, it is the roundoff of this decomposition, below which there may be less. ``None`` is
+    returned if there is no floor, or ``most`` directions or more stand above it.
     """
     rows, columns = sample.shape
     if min(rows, columns) > COLUMNS // 2:  # a first search, of a part that leaves at least half of it to noise
@@ -122,7 +126,7 @@ def _floor(sample: Matrix, largest: float, most: int | None = None) -> tuple[flo
     if low >= most or (low and not is_small[low - 1] and is_noise(low - 1)):  # it begins above: the matrix itself
         return None
     is_resolved = bool(values[low] > arithmetic)
-    return float(values[low] / norms[low] if is_resolved else arithmetic / norms[0]), is_resolved
+    return float(values[low] / norms[low] if is_resolved else arithmetic / norms[0]), is_resolved, low > MANY * size
 
 
 def evenly(size: int, most: int) -> NDArray[np.int64]:

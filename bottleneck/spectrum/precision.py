@@ -26,6 +26,9 @@ ROUNDINGS = 16
 rounded to something coarser."""
 ALIKE = "the numbers of a row differ by their roundoff at most: what was rounded away cannot be told"
 
+MORE = "they hold more directions than so few contexts show"
+"""What else noise may be that is seen behind many directions of a sample."""
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -36,6 +39,9 @@ class Noise:
     JSON, where nothing of a row is left but one number."""
     is_coarse: bool
     """Whether it is coarser than the type that holds the entries, as that of an earlier rounding is."""
+    may_be_signal: bool = False
+    """Whether it stands behind so many of the directions that it may be further ones, of which a matrix of a model has
+    more than it has rows."""
 
     @property
     def step(self) -> float:
@@ -52,7 +58,10 @@ class Noise:
         types = ("float32", "float16", "bfloat16")
         name = next((name for name in types if EPS[name] * size / 4 < self.step < 2 * EPS[name] * size), None)
         to = f"to {name} before normalization, or as coarsely" if name else "coarsely"
-        return f"the numbers were rounded {to}: in steps of about {self.step:.2g}"
+        steps = f"in steps of about {self.step:.2g}"
+        if self.may_be_signal:
+            return f"the numbers were rounded {to}, {steps}, or {MORE}"
+        return f"the numbers were rounded {to}: {steps}"
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,8 @@ class Precision:
         values = {key: value for key, value in asdict(self).items() if value != defaults[key]}
         if self.noise and math.isinf(self.noise.deviation):
             values["noise"]["deviation"] = None
+        if self.noise and not self.noise.may_be_signal:
+            del values["noise"]["may_be_signal"]
         return values
 
     @classmethod

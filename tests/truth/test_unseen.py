@@ -17,7 +17,7 @@ from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import BottleneckError, StoreError
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources.kinds import labelled
-from softmax_bottleneck.spectrum import Spectrum, load_spectrum, save_spectrum
+from softmax_bottleneck.spectrum import Precision, Spectrum, load_spectrum, save_spectrum
 
 Matrix = NDArray[np.float64]
 
@@ -104,6 +104,20 @@ def test_narrow_matrices_of_rounded_rows(columns: int, scaled: str) -> None:
     unit = rounded / rounded.norm(dim=1, keepdim=True)
     report = rank(unit if scaled == "unit" else torch.nn.functional.layer_norm(rounded, (columns,)), kind="matrix")
     assert_open(report, 20, 20)
+
+
+def test_fewer_rows_than_directions_are_not_called_rounded() -> None:
+    """The end of a spectrum that falls slowly looks like noise: 768 directions in 300 rows."""
+    rng = np.random.default_rng(1)
+    falling = rng.standard_normal((300, 768)) / np.arange(1.0, 769.0) @ rng.standard_normal((768, 1024))
+    few = rng.standard_normal((300, 20)) @ rng.standard_normal((20, 1024))
+    for matrix, step, is_certain in ((falling, 0.0, False), (few, 1.0, True)):
+        rounded = torch.log_softmax(torch.from_numpy(np.round(matrix / step) * step if step else matrix).float(), 1)
+        report, divergence = rank(rounded), kld(rounded)
+        assert report.rank.low <= 21 < report.rank.high == 300
+        sentences = report.rank.doubt, str(divergence)
+        assert all(("more directions than so few contexts show" in each) is not is_certain for each in sentences)
+        assert Precision.read(report.eps.to_dict()) == report.eps
 
 
 def test_narrow_matrices_of_full_rank() -> None:
