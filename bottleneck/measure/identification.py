@@ -25,9 +25,9 @@ from ..spectrum.noise import FEWEST
 from .entries import Entries
 from .span import Mask, Matrix, RowFits, Span, explained
 
-ONE, MOST = 0.99, 0.5
-"""Share of what the rows leave that one vector holds if it is of rank 1, and share that a function of the logits
-explains if it may be the reason."""
+ONE, MOST, CLOSE = 0.99, 0.5, 0.5
+"""Share of what the rows leave that one vector holds if it is of rank 1, share that a function of the logits explains
+if it may be the reason, and what rows leave outside at most if they may be those of a changed layer."""
 CLEAR = 10.0
 """Margin by which a bias has to exceed roundoff times the mean context vector over the deviations from it: what a
 change of W makes of the deviations would then be seen as well."""
@@ -280,7 +280,19 @@ def _explain(entries: Entries, span: Span, d: int) -> _Explanation:
                             "temperatures, or a change of W")  # fmt: skip
     if np.median(explained(span, plain)) > MOST:
         return _Explanation(plain, doubt="a function of the logits, such as a soft cap, would leave as much")
+    if np.median(plain.outside) < CLOSE and _need_more_columns(entries, plain, d):
+        return _Explanation(plain, doubt=f"no output layer with d = {d:,} makes these rows: noise on this one's "
+                            "logits, a watermark, or a mixture of models")  # fmt: skip
     return _Explanation(plain)
+
+
+def _need_more_columns(entries: Entries, fit: RowFits, d: int) -> bool:
+    """Return whether rows have more directions than the d and the bias of any layer, by more than roundoff."""
+    rows = entries.rows[:, entries.seen.all(0)]
+    rows = rows - rows.mean(1, keepdims=True) if rows.shape[1] else rows
+    energies = np.linalg.eigvalsh(rows @ rows.T)
+    roundoff = float((fit.moved**2).sum()) * rows.shape[1] + len(rows) * EPS["float64"] * energies.sum()
+    return bool(energies[: max(0, len(rows) - d - 1)].sum() > CLEAR * roundoff)
 
 
 def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> _Explanation:
@@ -336,7 +348,7 @@ def _verdict(found: _Explanation, ellipse: Test | None, mean: Test | None, *, ro
         return UNKNOWN, found.doubt
     if not fit.fits.all():
         close = "; a changed or quantized version of this W, or noise on its logits, would leave as little"
-        return NOT, f"the rows leave the span of W by more than roundoff{close * bool(np.median(fit.outside) < 0.5)}"
+        return NOT, f"the rows leave the span of W by more than roundoff{close * bool(np.median(fit.outside) < CLOSE)}"
     if found.edit:
         return EDITED, f"the rows lie in the span of W {found.edit}"
     if ellipse is None:

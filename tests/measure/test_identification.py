@@ -180,9 +180,11 @@ EDITS: dict[str, tuple[Callable[[Rows], Rows], NDArray[Any] | None, str, str]] =
     "soft cap": (lambda z: 9 * np.tanh(z / 9), None, UNKNOWN, "such as a soft cap"),
     "added": (lambda z: np.log(np.exp(log_softmax(z, 1)) + 1e-8), None, UNKNOWN, ""),
     "penalty": (lambda z: z * np.where(np.arange(600) % 90, 1, 1.3), None, UNKNOWN, "but for tokens 0, 90, 180, 270"),
+    "watermark": (lambda z: z + 2 * np.random.default_rng(7).integers(2, size=z.shape), None, UNKNOWN, "a watermark"),
     "one other row": (lambda z: np.vstack([z[:-1], z[-1:, ::-1]]), None, UNKNOWN, "39 of 40 rows"),
     "one row": (lambda z: (z + BIAS)[:1], None, UNKNOWN, "a single row"),
 }  # fmt: skip
+DOUBTED = "one row", "soft cap", "added", "watermark"
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -196,9 +198,7 @@ def test_edited_rows_are_told_from_another_layer(name: str) -> None:
     assert (found.verdict, sentence in found.why) == (verdict, True), found
     for other in (rng.standard_normal(W.shape), W + 0.03 * rng.standard_normal(W.shape), W[rng.permutation(600)]):
         found = one(edit(H @ other.T).astype(np.float32), layer, kind="logits")
-        assert found.verdict == NOT or (found.verdict, name in ("one row", "soft cap", "added")) == (UNKNOWN, True), (
-            found
-        )
+        assert found.verdict == NOT or (found.verdict, name in DOUBTED) == (UNKNOWN, True), found
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.5])
