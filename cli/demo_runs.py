@@ -24,7 +24,7 @@ from softmax_bottleneck.measure import kld, rank
 from softmax_bottleneck.results.plotting.spectra import save_spectra
 from softmax_bottleneck.results.plotting.style import FORMATS
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.spectrum import load_spectrum, write_spectra
+from softmax_bottleneck.spectrum import load_spectra, write_spectra
 from softmax_bottleneck.training import FitResult, Preset, RunConfig, fit, is_begun, override
 from softmax_bottleneck.training.presets import family
 
@@ -121,7 +121,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
                 write_report(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
             files.append(reports / f"{name}.json")
             if not config.seed:
-                saved = load_spectrum(reports / f"{name}.npz")
+                (saved,) = load_spectra(reports / f"{name}.npz")
                 curves.append(saved.spectrum.curves(preset.model, saved.limits))
     save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
     return files

@@ -163,7 +163,7 @@ class RankReport(Result, kind="rank"):
     @property
     def saved_spectrum(self) -> SavedSpectrum:
         """The singular values as a file holds them."""
-        return SavedSpectrum(self.spectrum, dict(self.source), self.limits)
+        return SavedSpectrum(self.spectrum, self.source, self.limits)
 
     @property
     def indeterminate(self) -> tuple[str, ...]:

@@ -40,36 +40,29 @@ class _About:
 
 
 class SavedSpectrum(NamedTuple):
-    """The content of a file that `save_spectrum` wrote."""
+    """The content of a file that `write_spectra` wrote."""
 
     spectrum: Spectrum
-    source: dict[str, Any]
+    source: Mapping[str, Any]
     """The description of its source."""
-    limits: Limits
+    limits: Limits = UNKNOWN
     """Tolerances and bounds."""
 
 
-def save_spectrum(path: Path, spectrum: Spectrum, source: Mapping[str, Any], limits: Limits | None = None) -> None:
-    """Write the raw and centred singular values with the description of their source, and what figures mark."""
-    write_spectra(path, [SavedSpectrum(spectrum, dict(source), limits or UNKNOWN)])
-
-
 def write_spectra(path: Path, several: Iterable[SavedSpectrum]) -> None:
-    """Write the spectra of several matrices into one file; arrays of all but the first have numbered names."""
+    """Write the singular values of several matrices, raw and centred, with their sources and what figures mark.
+
+    The arrays of all but the first have numbered names.
+    """
     arrays: dict[str, Any] = {}
     for place, (spectrum, source, limits) in enumerate(several):
         numbers = {name: getattr(spectrum, name) for name in NUMBERS}
-        about = _About(FORMAT, source, spectrum.shape, spectrum.method, **numbers, limits=limits)
+        about = _About(FORMAT, dict(source), spectrum.shape, spectrum.method, **numbers, limits=limits)
         parts = {"values": spectrum.values, "centered": spectrum.centered, "about": np.array(json.dumps(asdict(about)))}
         arrays |= {f"{name}{place or ''}": part for name, part in parts.items()}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_bytes(path, buffer.getvalue())
-
-
-def load_spectrum(path: str | Path) -> SavedSpectrum:
-    """Return a saved spectrum, of several the first; see `load_spectra`."""
-    return load_spectra(path)[0]
 
 
 def load_spectra(path: str | Path) -> list[SavedSpectrum]:

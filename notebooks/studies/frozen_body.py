@@ -31,7 +31,7 @@ from softmax_bottleneck.hugging_face.headed import OutputLayer
 from softmax_bottleneck.integrations.transformers import output_layer
 from softmax_bottleneck.measure import RankReport, rank
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.spectrum import save_spectrum
+from softmax_bottleneck.spectrum import write_spectra
 from study import main, ranks, run_missing
 
 MODEL = "smollm2"
@@ -120,7 +120,7 @@ def study_frozen_body(out: Path, *, data: str, minutes: float) -> int:
         if report is not None and cell.seed == 1:
             stem = make_folder(out / "spectra") / f"{cell.head}.json"
             write_json(stem, report.to_dict())
-            save_spectrum(stem.with_suffix(".npz"), report.spectrum, report.source, report.limits)
+            write_spectra(stem.with_suffix(".npz"), [report.saved_spectrum])
         return values
 
     return run_missing(out, cells(), run, kind="frozen-body", shown="perplexity", minutes=minutes)

@@ -24,7 +24,7 @@ from softmax_bottleneck.corpora.ids import write_ids
 from softmax_bottleneck.hugging_face.loading import quiet
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import open_source
-from softmax_bottleneck.spectrum import save_spectrum
+from softmax_bottleneck.spectrum import write_spectra
 from softmax_bottleneck.training import as_toml, fit
 from softmax_bottleneck.training.config import parse
 
@@ -77,7 +77,7 @@ def _matrices(world: Path) -> None:
     old = zarr.create_array(world / "old.zarr", shape=(T, M), chunks=(T // 4, M), dtype="f8", zarr_format=2)
     old[:] = matrix
     report = rank(matrix)
-    save_spectrum(world / "s.npz", report.spectrum, report.source)
+    write_spectra(world / "s.npz", [report.saved_spectrum])
 
 
 def _hugging_face(world: Path) -> None:

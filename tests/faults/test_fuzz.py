@@ -27,7 +27,7 @@ from softmax_bottleneck.language_models import checkpoint
 from softmax_bottleneck.sources import open_matrix
 from softmax_bottleneck.sources.states_folder import open_folder
 from softmax_bottleneck.sources.store import open_zarr
-from softmax_bottleneck.spectrum import load_spectrum
+from softmax_bottleneck.spectrum import load_spectra
 from softmax_bottleneck.training import read as read_training
 from softmax_bottleneck.training.fit import result
 
@@ -49,7 +49,7 @@ SEALED: dict[str, tuple[str, str, Reader]] = {
     "store's rows": ("store.zarr", "log_probs/c/0/0", _rows(open_zarr)),
     "states": ("states", "hidden/00000.safetensors", _rows(open_folder)),
     "states' layer": ("states", "head.safetensors", _rows(open_folder)),
-    "spectrum": ("s.npz", "", lambda path: load_spectrum(path).spectrum.values.tolist()),
+    "spectrum": ("s.npz", "", lambda path: load_spectra(path)[0].spectrum.values.tolist()),
     "ids": ("cache/corpora/text8", "train.ids", lambda path: read_ids(path).split("train").tolist()),
 }
 """Files with a checksum: a reader gives what it gave before the damage, or refuses."""

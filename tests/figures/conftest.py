@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from softmax_bottleneck import PairwiseKLD, Perplexity
 from softmax_bottleneck.figures import SavedResults, read
-from softmax_bottleneck.spectrum import Spectrum, precision, save_spectrum
+from softmax_bottleneck.spectrum import SavedSpectrum, Spectrum, precision, write_spectra
 
 SIZE = 40
 TOLERANCE = 1e-3
@@ -119,8 +119,8 @@ def folder(tmp_path: Path) -> Path:
         write(tmp_path / "results" / f"{name}.json", content)
     for name, (values, error) in SPECTRA.items():
         saved = spectrum(values, error=error, method="gram" if error else "dense")
-        save_spectrum(tmp_path / "results" / "demo" / f"{name}.npz", saved, {})
-    save_spectrum(tmp_path / "results" / "smollm2" / "valid.npz", spectrum(LOW_RANK), {})
+        write_spectra(tmp_path / "results" / "demo" / f"{name}.npz", [SavedSpectrum(saved, {})])
+    write_spectra(tmp_path / "results" / "smollm2" / "valid.npz", [SavedSpectrum(spectrum(LOW_RANK), {})])
     return tmp_path / "results"
 
 

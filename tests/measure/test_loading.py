@@ -11,7 +11,7 @@ import pytest
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import ConfigurationError, OutputError
-from softmax_bottleneck.spectrum import save_spectrum
+from softmax_bottleneck.spectrum import write_spectra
 
 
 def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_singular_values_stand_beside(runs: dict[str, Path], tmp_path: Path) -> 
     (tmp_path / "y.json").write_bytes((tmp_path / "x.json").read_bytes())
     with pytest.raises(sb.BottleneckError, match=r"has no singular values: read it with the \.npz file"):
         sb.load(tmp_path / "y.json").plot()
-    save_spectrum(tmp_path / "y.npz", (other := sb.rank(runs["mos"], contexts=30)).spectrum, other.source)
+    write_spectra(tmp_path / "y.npz", [(other := sb.rank(runs["mos"], contexts=30)).saved_spectrum])
     with pytest.raises(ConfigurationError, match="its matrix has 40 × "):
         sb.load(tmp_path / "y.json")
     other.save(tmp_path / "y.json")
@@ -42,7 +42,7 @@ def test_singular_values_of_a_part_and_of_one_of_several(tmp_path: Path) -> None
     np.testing.assert_array_equal(read.decomposition.centered, part.decomposition.centered)
     sb.rank({"one": logits, "other": logits[:15]}, kind="logits").save(tmp_path / "both.json")
     other = sb.rank({"other": logits[:15]}, kind="logits")[0]
-    save_spectrum(tmp_path / "both.npz", other.spectrum, other.source)
+    write_spectra(tmp_path / "both.npz", [other.saved_spectrum])
     assert [each.decomposition is not None for each in sb.load(tmp_path / "both.json")] == [False, True]
     np.savez(tmp_path / "mine.npz", logits=logits)
     mine = sb.rank(str(tmp_path / "mine.npz"), kind="logits")

@@ -16,7 +16,7 @@ from browser import MISSING, find
 from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.measure.report import report_of
 from softmax_bottleneck.report import read_saved, write_page
-from softmax_bottleneck.spectrum import Spectrum, judge, precision, save_spectrum
+from softmax_bottleneck.spectrum import SavedSpectrum, Spectrum, judge, precision, write_spectra
 
 Values = NDArray[np.float64]
 Open = Callable[..., Page]
@@ -64,7 +64,7 @@ def save(
         peak_memory_bytes=1 << 30,
     )
     stem.parent.mkdir(parents=True, exist_ok=True)
-    save_spectrum(stem.with_name(f"{stem.name}.npz"), spectrum, report.source)
+    write_spectra(stem.with_name(f"{stem.name}.npz"), [SavedSpectrum(spectrum, report.source)])
     write_json(stem.with_name(f"{stem.name}.json"), report.to_dict())
     return stem.with_name(f"{stem.name}.json")
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 from softmax_bottleneck.core.files import write_json
 from softmax_bottleneck.report import read_saved, write_page
 from softmax_bottleneck.results.plotting import HEADS
-from softmax_bottleneck.spectrum import load_spectrum
+from softmax_bottleneck.spectrum import load_spectra
 
 from .conftest import DECAYING, LOW_RANK, NAMES, STEPS, M, Open, comparison, drawn, save
 
@@ -48,7 +48,7 @@ def ranks(page: Page) -> dict[str, tuple[str, str]]:
 def expected(file: Path, factor: float, *, centered: bool = False) -> tuple[str, str]:
     """The number of singular values above a multiple of the reported tolerance, and the reported rank."""
     found = read_saved([file]).models[0]
-    spectrum = load_spectrum(file.with_suffix(".npz")).spectrum
+    spectrum = load_spectra(file.with_suffix(".npz"))[0].spectrum
     reported = found.report.rank_centered if centered else found.report.rank
     limit = factor * reported.tolerance
     above = np.count_nonzero((spectrum.centered if centered else spectrum.values) > limit)

@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 
 from softmax_bottleneck.errors import MatrixError, OutputError
-from softmax_bottleneck.spectrum import (
-    Gram,
-    RangeFinder,
-    decompose,
-    load_spectrum,
-    save_spectrum,
-)
+from softmax_bottleneck.spectrum import Gram, RangeFinder, SavedSpectrum, decompose, load_spectra, write_spectra
 
 SOURCE = {"path": "runs/ä", "head": None}
 
@@ -26,17 +20,17 @@ SOURCE = {"path": "runs/ä", "head": None}
 def test_round_trip(sketch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = np.random.default_rng(1).standard_normal((60, 40))
     spectrum = decompose([matrix], RangeFinder(40, width=8) if sketch else Gram(40))
-    save_spectrum(tmp_path / "s.npz", spectrum, SOURCE)
-    loaded, source, _ = load_spectrum(tmp_path / "s.npz")
+    write_spectra(tmp_path / "s.npz", [SavedSpectrum(spectrum, SOURCE)])
+    ((loaded, source, _),) = load_spectra(tmp_path / "s.npz")
     for name in ("values", "centered", "shape", "method", "frobenius_relative_error", "residual", "error"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(spectrum, name))
     assert source == SOURCE
     assert (loaded.residual > 0) == sketch
     monkeypatch.setattr("softmax_bottleneck.spectrum.files.LARGEST", 9)
     with pytest.raises(MatrixError, match="it is damaged or of another kind; save"):
-        load_spectrum(tmp_path / "s.npz")
+        load_spectra(tmp_path / "s.npz")
     with pytest.raises(OutputError, match=r"cannot write .*nowhere/s\.npz"):
-        save_spectrum(tmp_path / "nowhere" / "s.npz", spectrum, SOURCE)
+        write_spectra(tmp_path / "nowhere" / "s.npz", [SavedSpectrum(spectrum, SOURCE)])
 
 
 ABOUT = {"format": "softmax-bottleneck spectrum 1", "source": {}, "shape": [2, 5], "method": "dense"}
@@ -55,10 +49,10 @@ def test_damaged_contents(tmp_path: Path, damage: dict[str, Any]) -> None:
     values = {"values": np.array([2.0, 1.0]), "centered": np.array([1.0, 0.0]), "about": ABOUT, **damage}
     np.savez(tmp_path / "s.npz", **{**values, "about": np.array(json.dumps(values["about"]))})
     if not damage:
-        assert load_spectrum(tmp_path / "s.npz").spectrum.values.tolist() == [2.0, 1.0]
+        assert load_spectra(tmp_path / "s.npz")[0].spectrum.values.tolist() == [2.0, 1.0]
         return
     with pytest.raises(MatrixError, match=r"s\.npz is not a spectrum of 'bottleneck rank --save-spectrum': ") as caught:
-        load_spectrum(tmp_path / "s.npz")
+        load_spectra(tmp_path / "s.npz")
     assert not any(word in str(caught.value) for word in ("'shape'", "archive", "indices", "pickle", "Errno"))
 
 
@@ -66,11 +60,11 @@ def test_other_files(tmp_path: Path) -> None:
     file, array = tmp_path / "s.npz", io.BytesIO()
     np.save(array, np.ones(3))
     with pytest.raises(MatrixError, match=r"s\.npz is not a spectrum .*No such file"):
-        load_spectrum(file)
+        load_spectra(file)
     for data in (b"", b"text", array.getvalue(), b"PK\x03\x04 cut"):
         file.write_bytes(data)
         with pytest.raises(MatrixError, match="is not a spectrum"):
-            load_spectrum(file)
+            load_spectra(file)
     np.savez(file, log_probs=np.eye(3), targets=np.arange(3))
     with pytest.raises(MatrixError, match=r"it holds 'log_probs', 'targets'; a matrix in it is named FILE\.npz:NAME"):
-        load_spectrum(file)
+        load_spectra(file)

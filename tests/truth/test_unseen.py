@@ -17,7 +17,7 @@ from softmax_bottleneck import kld, rank
 from softmax_bottleneck.errors import BottleneckError, StoreError
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources.kinds import labelled
-from softmax_bottleneck.spectrum import Precision, Spectrum, load_spectrum, save_spectrum
+from softmax_bottleneck.spectrum import Precision, SavedSpectrum, Spectrum, load_spectra, write_spectra
 
 Matrix = NDArray[np.float64]
 
@@ -191,8 +191,8 @@ def test_numbers_that_are_not_whole_are_refused(options: dict[str, Any]) -> None
 
 def test_a_spectrum_is_loaded_by_its_name(tmp_path: Path) -> None:
     spectrum = Spectrum(np.array([2.0, 1.0]), np.array([1.0, 0.0]), (3, 2), "dense", 0.0)
-    save_spectrum(tmp_path / "s.npz", spectrum, {})
-    assert load_spectrum(str(tmp_path / "s.npz")).spectrum.values.tolist() == [2.0, 1.0]
+    write_spectra(tmp_path / "s.npz", [SavedSpectrum(spectrum, {})])
+    assert load_spectra(str(tmp_path / "s.npz"))[0].spectrum.values.tolist() == [2.0, 1.0]
 
 
 def test_an_equals_sign_in_a_files_name_is_no_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
