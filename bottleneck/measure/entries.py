@@ -9,7 +9,7 @@ import numpy as np
 
 from ..sources import PartialSource, Source
 from ..sources.top_k import decimal_step
-from ..spectrum.noise import FEWEST
+from ..spectrum.noise import FEWEST, different
 from .span import Mask, Matrix
 
 MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16
@@ -37,7 +37,7 @@ class Entries:
 
     @classmethod
     def of(cls, source: Source, bias: Matrix, d: int, *, noise: bool = True) -> Entries | None:
-        """Return up to `MOST_ENTRIES` of a source, evenly spaced rows that show d + 2 tokens or more.
+        """Return up to `MOST_ENTRIES` of a source, evenly spaced and different rows that show d + 2 tokens or more.
 
         Their errors are those of the type and of the grid that they show, and with ``noise`` those that `precision`
         sees behind their directions.
@@ -48,16 +48,20 @@ class Entries:
         for values, seen, error in _blocks(source, noise=noise and source.shape[0] > d + 1 + FEWEST):
             some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
             highest = np.where(seen[some], values[some], -np.inf).max(1, keepdims=True)
-            different = np.any((values[some] < highest) & seen[some], 1)
-            some, start = some[different & (seen[some].sum(1) >= d + 2)], start + len(values)
+            varied = np.any((values[some] < highest) & seen[some], 1)
+            some, start = some[varied & (seen[some].sum(1) >= d + 2)], start + len(values)
             parts.append((values[some], seen[some], np.broadcast_to(error, values.shape)[some]))
         values, seen, error = (np.concatenate(each) for each in zip(*parts, strict=True))
         partial = (~seen).sum(1) > d
-        some = ~partial | (np.cumsum(partial) <= MOST_PARTIAL)
+        some = different(values) & (~partial | (np.cumsum(partial) <= MOST_PARTIAL))
         if not some.any():
             return None
         found = cls(values[some] - bias, seen[some], error[some], bias - bias.mean())
         return cls.of(source, bias, d, noise=False) if noise and found.replaced else found
+
+    def first(self, tokens: int) -> Entries:
+        """Return the entries of the first tokens."""
+        return Entries(*(each[..., :tokens] for each in vars(self).values()))
 
     def pairs(self, moved: Matrix) -> tuple[Matrix, Mask, Matrix]:
         """Return each row less the next one, in which what is common to all rows has gone.

@@ -183,19 +183,22 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     vocabularies = f"the vocabularies differ: the rows have {M:,} tokens, and W has {len(layer.weight):,}"
     if d == M:
         raise SourceError(f"{name} has as many columns as the rows have tokens, {M:,}: give the rows before the model")
-    if len(layer.weight) < M:
-        return Identification(**about, **nothing, verdict=NOT, why=vocabularies)
     norm = layer.ellipse()
     scale = getattr(head, "scale", 1.0) if norm is None else norm.scale
     W = scale * layer.weight[:M].double().cpu().numpy()
     if not np.isfinite(W).all():
         raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
-    bias = np.zeros(M) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
-    entries = Entries.of(rows, np.where(np.isfinite(bias), bias, 0.0), d)
+    if (W[0] == W).all():
+        raise SourceError(f"all rows of W of {name} are equal: it gives all tokens the same logits")
+    bias = np.zeros(len(W)) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
+    entries = Entries.of(rows, np.pad(np.where(np.isfinite(bias), bias, 0.0), (0, M - len(W))), d)
     if entries is None:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs, and different numbers"
         why += f"; {vocabularies}" if is_padded else ""
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
+    if entries.seen[:, len(W) :].any():
+        return Identification(**about, **nothing, verdict=NOT, why=vocabularies)
+    entries = entries.first(len(W))
     span = Span(W, EPS["float32"])
     found = _explain(entries, span, d)
     state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
@@ -269,7 +272,8 @@ def _explain(entries: Entries, span: Span, d: int) -> _Explanation:
             strength = least if least == most else f"{least} to {most}"
             return _Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
     if not enough:
-        return _Explanation(plain, doubt="a single row, whose output bias may be any vector")
+        few = "a single row" if n == 1 else f"rows that share hardly more than d = {d:,} tokens"
+        return _Explanation(plain, doubt=f"{few}, whose output bias may be any vector")
     without = span.fit_most(*pairs)
     if 2 * without.fits.sum() >= n:
         return _common(plain, without, span, np.asarray((pairs[1] & ~without.seen).any(0)))

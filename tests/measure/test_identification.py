@@ -232,6 +232,22 @@ def test_fewer_rows_than_dimensions() -> None:
         identify(rows, np.where(quantized == quantized[0, 0], np.nan, quantized))
 
 
+def test_rows_that_show_little() -> None:
+    """Copies of a row are one row, tokens that W lacks may be masked, and few tokens let any bias fit."""
+    rng = np.random.default_rng(0)
+    W, H = rng.standard_normal((400, 24)), rng.standard_normal((40, 24))
+    others = log_softmax(H @ rng.standard_normal((400, 24)).T, axis=1).astype("f4")
+    copies = one(np.repeat(others[:1], 30, 0), W)
+    assert (copies.verdict, copies.contexts, "a single row" in copies.why) == (UNKNOWN, 1, True)
+    rows = log_softmax(H @ W.T, axis=1).astype("f4")
+    padded = np.pad(rows, ((0, 0), (0, 10)), constant_values=-np.inf)
+    assert (one(padded, W).verdict, one(rows, W[:-1]).verdict) == (LAYER, NOT)
+    few = one(log_softmax(H @ rng.standard_normal((27, 24)).T, axis=1), W[:27])
+    assert (few.verdict, "share hardly more than d = 24 tokens" in few.why) == (UNKNOWN, True)
+    with pytest.raises(SourceError, match="all rows of W of array are equal"):
+        identify(rows, np.ones((400, 24)))
+
+
 def test_a_bias_is_that_of_rows_made_of_states_too(tmp_path: Path, repeatable: None) -> None:
     arrays = {"h": torch.randn(60, 16), "w": torch.randn(300, 16), "b": torch.randn(300)}
     for name, array in arrays.items():
