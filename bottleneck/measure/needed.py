@@ -112,7 +112,7 @@ class NeedReport(Result, kind="need"):
 
     def _sentence(self, fit: str, how: str) -> str:
         kept, perplexity = (None if r is None else self._exact(fit, r) for r in self.needed(fit))
-        more = "" if perplexity is None else f", and {perplexity} the perplexity within 1 %"
+        more = "" if perplexity is None else f", and {perplexity} a perplexity that is at most 1 % higher"
         return f"{kept} of {self.embedding_size:,} dimensions keep 99 % of the distribution (1 − TV){more}; {how}"
 
     def _exact(self, fit: str, r: int) -> str:
