@@ -43,8 +43,8 @@ KIND = (
     "their logarithms; a matrix of kind matrix is measured as it is."
 )
 DTYPE = (
-    "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply only to the "
-    "body of a Hugging Face model; its output layer stays in float32."
+    "Type that the model runs in. Types narrower than float32, and auto (the type it was saved in), apply to the "
+    "weights of a Hugging Face model and to its body; its output layer computes with its weights in float32."
 )
 HEAD = (
     "W, (M, d), of the softmax layer, or the Hugging Face model that has this layer; SOURCE then holds hidden states, "

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
+import torch
 
 from ..core.checks import typed
 from ..core.options import LayerOptions, takes
@@ -172,24 +173,37 @@ def identify(
 
 
 def _identified(rows: Source, layer: OutputWeights) -> Identification:
-    head, (_, M), d = layer.head, rows.shape, layer.weight.shape[1]
-    name = layer.source["path"]
-    if not head.has_linear_logits or head.function is not None:
+    """Test a layer as it is stored, and where that is no answer as a model that runs in a narrower type has it."""
+    name, M, norm = layer.source["path"], rows.shape[1], layer.ellipse()
+    if not layer.head.has_linear_logits or layer.head.function is not None:
         raise SourceError(f"{name} is not a log-linear output layer: rows of a mixture or soft-capped logits span more")
+    if layer.weight.shape[1] == M:
+        raise SourceError(f"{name} has as many columns as the rows have tokens, {M:,}: give the rows before the model")
+    if not layer.weight[:M].isfinite().all():
+        raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
+    if (layer.weight[0] == layer.weight[:M]).all():
+        raise SourceError(f"all rows of W of {name} are equal: it gives all tokens the same logits")
+    found = _tested(rows, layer, norm)
+    for dtype in (torch.bfloat16, torch.float16):
+        W, b = (each if each is None else each.to(dtype).float() for each in (layer.weight, layer.bias))
+        if found.verdict != NOT or found.span is None or W is None or torch.equal(W, layer.weight):
+            continue
+        stored = str(dtype).removeprefix("torch.")
+        narrow = _tested(rows, replace(layer, weight=W, bias=b, stored=stored), norm)
+        if narrow.verdict not in (NOT, UNKNOWN):
+            return replace(narrow, why=f"{narrow.why}; W is in {stored} here, as in a model that runs in it")
+    return found
+
+
+def _tested(rows: Source, layer: OutputWeights, norm: Ellipse | None) -> Identification:
+    head, (_, M), d = layer.head, rows.shape, layer.weight.shape[1]
     unrelated = float(np.sqrt(max(0.0, 1 - d / max(M - 1, 1))))
     about: dict[str, Any] = {"source": layer.source, "rows_from": dict(rows.description), "unrelated": unrelated}
     nothing: dict[str, Any] = {"contexts": 0, "span": None, "ellipse": None, "on_ellipse": None, "mean": None}
     is_padded = len(layer.weight) > M and not isinstance(rows, TopK)  # which does not tell how many tokens there are
     vocabularies = f"the vocabularies differ: the rows have {M:,} tokens, and W has {len(layer.weight):,}"
-    if d == M:
-        raise SourceError(f"{name} has as many columns as the rows have tokens, {M:,}: give the rows before the model")
-    norm = layer.ellipse()
     scale = getattr(head, "scale", 1.0) if norm is None else norm.scale
     W = scale * layer.weight[:M].double().cpu().numpy()
-    if not np.isfinite(W).all():
-        raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
-    if (W[0] == W).all():
-        raise SourceError(f"all rows of W of {name} are equal: it gives all tokens the same logits")
     bias = np.zeros(len(W)) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
     entries = Entries.of(rows, np.pad(np.where(np.isfinite(bias), bias, 0.0), (0, M - len(W))), d)
     if entries is None:
@@ -210,6 +224,9 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
         sizes = np.sqrt(np.nanmean(logits**2, 1)) / np.nanstd(logits, 1)  # of what is rounded, and of the rows
         rounding = EPS["bfloat16"] / np.sqrt(12) * float(np.median(sizes))  # a root mean square
     verdict, why = _verdict(found, *measured[1:], rounding=rounding)
+    apart = int((np.abs(squares[0]) > CLEAR * squares[1]).sum())
+    if verdict == SAME and apart:
+        why += f", but for {apart:,} of {len(entries.rows):,} rows, whose states have another size"
     if verdict in (NOT, UNKNOWN) and is_padded:
         why += f"; {vocabularies}"
     known = squares[0][np.isfinite(squares[0])]

@@ -117,6 +117,22 @@ def test_a_body_may_change_and_a_head_may_not(make: Callable[..., Any]) -> None:
     assert one(rows_of(steered), model).verdict == STATES
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_that_runs_in_a_narrower_type(dtype: torch.dtype) -> None:
+    model = llama()
+    found = one(rows_of(edited(model, lambda each: each.to(dtype).float())), model)
+    assert (found.verdict, f"W is in {str(dtype)[6:]} here" in found.why) == (SAME, True)
+    assert one(rows_of(edited(edited(model, head), lambda each: each.to(dtype).float())), model).verdict == NOT
+
+
+def test_rows_at_two_temperatures_are_counted() -> None:
+    model = llama()
+    rows = rows_of(model)
+    rows[::2] = log_softmax(1.3 * rows[::2], 1)
+    found = one(rows, model)
+    assert (found.verdict, "but for 20 of 40 rows" in found.why) == (SAME, True)
+
+
 def test_a_single_row_does_not_decide() -> None:
     model = llama()
     rows = rows_of(model)
