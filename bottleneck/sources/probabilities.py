@@ -16,9 +16,9 @@ from .partial import Part, PartialSource
 
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "bfloat16": 2.0**-133, "float16": 2.0**-24}
 """Smallest positive number of each type."""
-MISSED = 1e-2
-"""By how much a sum of probabilities may miss 1."""
-DECIMALS, DIGITS = 12, 5
+MISSED, MISSED_ROUNDED = 1e-2, 0.25
+"""By how much a sum of probabilities may miss 1, and where few decimals or digits explain it."""
+DECIMALS, DIGITS = 12, 9
 """Most decimals, and most significant digits, that probabilities may have been rounded to."""
 CHANCE = 1e-3
 """Probability below which unrounded numbers of a type are not all taken for decimals: coarse types hold few others."""
@@ -72,30 +72,34 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
         np.zeros(whole.shape[1], bool),
         np.ones(whole.shape[1], bool),
     )  # columns of some, and of masked tokens
-    steps, digits = {*range(1, DECIMALS + 1)}, {*range(1, DIGITS + 1)}
+    steps, digits = {*range(1, DECIMALS + 1)}, {n for n in range(1, DIGITS + 1) if 2 * eps * 10 ** (n - 1) < 1}
     chance, chance_of_digits = dict.fromkeys(steps, 0.0), dict.fromkeys(digits, 0.0)
     for rows in whole.ranges():
         p = as_array(matrix[rows.start : rows.stop]).astype(np.float64)
-        if not (p >= 0).all() or not np.allclose(p.sum(1), 1, atol=MISSED):
+        off, some = eps * p + EPS["float64"], p[p > 0]
+        steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= off).all()}
+        scales = {n: 10.0 ** (n - 1 - np.floor(np.log10(some))) for n in digits}
+        digits = {n for n, at in scales.items() if (np.abs(some * at - np.rint(some * at)) <= eps * some * at).all()}
+        rounded = p.shape[1] * 10.0 ** -min(steps, default=DECIMALS), 10.0 ** (1 - min(digits, default=DIGITS))
+        most = max(MISSED, min(MISSED_ROUNDED, max(rounded) / 2))
+        if not (p >= 0).all() or not np.allclose(p.sum(1), 1, rtol=0, atol=most):
             raise MatrixError(
                 f"rows {rows.start:,} to {rows.stop - 1:,} of {path} are not probabilities: these are from 0 to 1, and "
                 "those of a row sum to 1"
             )
         zeros, never = zeros | ~p.all(0), never & ~p.any(0)
-        least = min(least, p[p > 0].min(initial=np.inf))
-        off = eps * p + EPS["float64"]
-        steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= off).all()}
+        least, largest = min(least, some.min(initial=np.inf)), max(largest, p.max())
         for n in steps:
             chance[n] += np.log(np.minimum(1, 2 * 10**n * off[p > 0])).sum()
-        largest, p = max(largest, p.max()), p[p > 0]
-        scales = {n: 10.0 ** (n - 1 - np.floor(np.log10(p))) for n in digits}
-        digits = {n for n, scale in scales.items() if (np.abs(p * scale - np.rint(p * scale)) <= eps * p * scale).all()}
         for n in digits:
-            chance_of_digits[n] += np.log(np.minimum(1, 2 * eps * p * scales[n])).sum()
+            chance_of_digits[n] += np.log(np.minimum(1, 2 * eps * some * scales[n])).sum()
     steps = {n for n in steps if chance[n] < math.log(CHANCE)}
     digit = min((n for n in digits if chance_of_digits[n] < math.log(CHANCE)), default=0)
     # The least ones of decimals have fewer digits than others.
-    if digit and not zeros.any() and least >= 10.0 ** (digit - 1 - min(steps, default=np.inf)) and 10 * least < largest:
+    more = (
+        least >= 10.0 ** (digit - 1 - min(steps, default=np.inf)) and math.log10(least) // 1 < math.log10(largest) // 1
+    )
+    if digit and not zeros.any() and more:
         return ProbabilitySource(matrix, path=path, error=0.0, eps=10.0 ** (1 - digit) / 2)
     smallest = SMALLEST.get(dtype, SMALLEST["float64"])
     if not steps and least > smallest / eps:

@@ -54,7 +54,7 @@ def test_decimals_are_intervals(decimals: int, tmp_path: Path) -> None:
         sb.compare(tmp_path / "q.npy", tmp_path / "p.csv", kind="probabilities")
 
 
-@pytest.mark.parametrize("digits", [3, 4])
+@pytest.mark.parametrize("digits", [3, 4, 7, 9])
 def test_significant_digits_are_intervals(digits: int, tmp_path: Path) -> None:
     """They are relative errors: of the least probabilities no more decimals are known than digits."""
     np.savetxt(tmp_path / "p.csv", P, delimiter=",", fmt=f"%.{digits}g")
@@ -69,6 +69,19 @@ def test_significant_digits_are_intervals(digits: int, tmp_path: Path) -> None:
     Q = noisy - np.logaddexp.reduce(noisy, 1)[:, None]
     kl, exact = sb.compare(rounded, Q).statistics["kl"], float((P * (LOG_P - Q)).sum(1).mean())
     assert abs(kl.value - exact) <= kl.roundoff < 0.2 * exact
+
+
+def test_sums_that_rounding_moves_far_from_one() -> None:
+    """Two decimals of 40 tokens move a sum by 0.2, seven digits of likely tokens by more than eight decimals would."""
+    flat, Q = softmax(Z[:, :40] / 4, 1), np.full((100, 40), 1 / 40)
+    few = softmax(Z[:, :12] / 10, 1)
+    scale = 10.0 ** (6 - np.floor(np.log10(few)))
+    for exact, rounded in ((flat, flat.round(2)), (few, np.round(few * scale) / scale)):
+        assert np.abs(rounded.sum(1) - 1).max() > (0.02 if exact is flat else 6e-8)
+        model = Q[:, : exact.shape[1]] / Q[:, : exact.shape[1]].sum(1, keepdims=True)
+        found = sb.compare(sb.open(rounded, kind="probabilities"), np.log(model)).statistics["kl"]
+        assert abs(found.value - (exact * np.log(exact / model)).sum(1).mean()) <= found.roundoff
+        assert sb.rank(rounded, kind="probabilities").rank.at_least
 
 
 def test_masked_tokens_can_be_dropped() -> None:
