@@ -193,7 +193,7 @@ SPECIAL: Mapping[str, dict[str, Any]] = {
     "softcap": {"type": float},
     "pairs": {"type": drawn},
     "ranks": _list(WHOLE),
-    "save": {"type": Folder()},
+    "save": {"type": Folder("rank-*.safetensors")},
     "seed": {"type": Count(0)},
     "examples": {"type": Count(0)},
     "limit": {"type": click.FloatRange(min=0, min_open=True)},

@@ -116,7 +116,10 @@ class Output(click.Path):
 
 
 class Folder(Output):
-    """A folder or store that a command writes, as a whole or only these parts, and makes if it does not exist."""
+    """A folder or store that a command writes, as a whole or only these parts, and makes if it does not exist.
+
+    A part with a ``*`` stands for the files of such names that are there.
+    """
 
     def __init__(self, *parts: str) -> None:
         super().__init__()
@@ -124,7 +127,8 @@ class Folder(Output):
 
     def files(self, path: Path) -> list[Path]:
         """Return what is written."""
-        return [path / part for part in self.parts]
+        named = [path / part if path.is_dir() or "*" not in part else path for part in self.parts]
+        return [file for each in named for file in (each.parent.glob(each.name) if "*" in each.name else [each])]
 
     def check(self, path: Path) -> None:
         """Accept any folder."""

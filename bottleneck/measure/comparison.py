@@ -223,11 +223,10 @@ class Comparison(Result, kind="comparison"):
         return all(limit.passed for limit in self.limits)
 
     def judged(self, bounds: Mapping[str, float | None], *, cut: float = 0.0) -> Self:
-        """Return this comparison with limits for statistics in `SIGNS`; one that is not known does not pass.
-
-        None passes where tokens of one vocabulary alone hold more than `CUT` of the probability, ``cut``.
-        """
-        limits = []
+        """Return this comparison with limits for `SIGNS`; what is not known, or with more than `CUT` cut, fails."""
+        limits, notes = [], list(self.notes)
+        if cut > CUT and any(bound is not None for bound in bounds.values()):
+            notes.append(f"no limit passes: the tokens that one of the two lacks hold more than {CUT:.1g}")
         for name, bound in bounds.items():
             if bound is not None:
                 sign = SIGNS[name]
@@ -238,7 +237,7 @@ class Comparison(Result, kind="comparison"):
                     share, error = (found.value or 0.0) - (found.roundoff or 0.0), found.standard_error or 0.0
                     end = wilson_end(share, error, self.blocks, self.contexts)
                 limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
-        return replace(self, limits=tuple(limits))
+        return replace(self, limits=tuple(limits), notes=tuple(notes))
 
     def plot(self, ax: Axes | str | Path | None = None, *, style: str = "screen") -> Axes:
         """Draw the divergences of the contexts; see `Comparisons.plot`."""
@@ -359,8 +358,9 @@ def _mean_kl(comparison: Comparison) -> float:
 def _judgement(limit: Limit) -> str:
     """Return a limit, and whether the model keeps it."""
     sign = "≤" if SIGNS[limit.statistic] > 0 else "≥"
-    end, kept = "unknown" if limit.end is None else f"{limit.end:.4g}", "passed" if limit.passed else "failed"
-    return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval ends at {end}"
+    end = "has no known end" if limit.end is None else f"ends at {limit.end:.4g}"
+    kept = "passed" if limit.passed else "failed"
+    return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval {end}"
 
 
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:

@@ -200,7 +200,7 @@ def _tested(rows: Source, layer: OutputWeights, norm: Ellipse | None) -> Identif
     unrelated = float(np.sqrt(max(0.0, 1 - d / max(M - 1, 1))))
     about: dict[str, Any] = {"source": layer.source, "rows_from": dict(rows.description), "unrelated": unrelated}
     nothing: dict[str, Any] = {"contexts": 0, "span": None, "ellipse": None, "on_ellipse": None, "mean": None}
-    is_padded = len(layer.weight) > M and not isinstance(rows, TopK)  # which does not tell how many tokens there are
+    differ = len(layer.weight) != M and not isinstance(rows, TopK)  # which does not tell how many tokens there are
     vocabularies = f"the vocabularies differ: the rows have {M:,} tokens, and W has {len(layer.weight):,}"
     scale = getattr(head, "scale", 1.0) if norm is None else norm.scale
     W = scale * layer.weight[:M].double().cpu().numpy()
@@ -208,11 +208,9 @@ def _tested(rows: Source, layer: OutputWeights, norm: Ellipse | None) -> Identif
     entries = Entries.of(rows, np.pad(np.where(np.isfinite(bias), bias, 0.0), (0, M - len(W))), d)
     if entries is None:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs, and different numbers"
-        why += f"; {vocabularies}" if is_padded else ""
+        why += f"; {vocabularies}" if differ else ""
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
-    if entries.seen[:, len(W) :].any():
-        return Identification(**about, **nothing, verdict=NOT, why=vocabularies)
-    entries = entries.first(len(W))
+    has_more, entries = entries.seen[:, len(W) :].any(), entries.first(len(W))
     span = Span(W, EPS["float32"])
     found = _explain(entries, span, d)
     state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
@@ -227,7 +225,8 @@ def _tested(rows: Source, layer: OutputWeights, norm: Ellipse | None) -> Identif
     apart = int((np.abs(squares[0]) > CLEAR * squares[1]).sum())
     if verdict == SAME and apart:
         why += f", but for {apart:,} of {len(entries.rows):,} rows, whose states have another size"
-    if verdict in (NOT, UNKNOWN) and is_padded:
+    verdict = EDITED if has_more and verdict in (SAME, LAYER) else verdict  # by tokens that were added
+    if (verdict in (NOT, UNKNOWN) and differ) or has_more:
         why += f"; {vocabularies}"
     known = squares[0][np.isfinite(squares[0])]
     on_ellipse = (1 + float(known.mean()), float(known.std())) if known.size else None

@@ -113,15 +113,17 @@ class Pair:
         if self._floor:
             found["kl_floor"] = divergences(P, normalized(rounded(entries[0], self._eps[0]), self._eps[0]))["kl"]
         if targets is not None:
-            self._keep_examples(start, P, Q, np.stack([found["reference_nll"][0], found["nll"][0]]))
+            losses = np.stack([found["reference_nll"][0], found["nll"][0]])
+            self._keep_examples(start, P, Q, losses, found["log_ratio"][1])
         return found
 
-    def _keep_examples(self, start: int, P: Distributions, Q: Distributions, nll: Matrix) -> None:
+    def _keep_examples(self, start: int, P: Distributions, Q: Distributions, nll: Matrix, roundoff: Values) -> None:
         for source, losses in zip(self._sources, nll, strict=True):
             source.check_losses(losses, start)
         for best, margins in zip(self._best, (nll[1] - nll[0], nll[0] - nll[1]), strict=True):
             for index in np.argsort(-margins, kind="stable")[: self._examples].tolist():
-                if margins[index] > (abs(best[-1].margin) if len(best) == self._examples else 0.0):
+                least = abs(best[-1].margin) if len(best) == self._examples else 0.0
+                if margins[index] > max(least, roundoff[index]):
                     first, second = nll[:, index].tolist()
                     best.append(self._example(start + index, (first, second), (P.p[index], Q.p[index])))
                     best.sort(key=lambda each: (-abs(each.margin), each.row))

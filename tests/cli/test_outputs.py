@@ -115,6 +115,18 @@ def test_every_option_that_reads_keeps_its_file(
             check_outputs(context)
 
 
+def test_trained_layers_do_not_replace_the_layer_that_is_read(bottleneck: Bottleneck, tmp_path: Path) -> None:
+    layer = tmp_path / "rank-3.safetensors"
+    rows = np.random.default_rng(0).standard_normal((60, 8))
+    save_file({"weight": rows[:40]}, layer)
+    save_file({"hidden_states": rows}, tmp_path / "states.safetensors")
+    before = layer.read_bytes()
+    options = ("--head", layer, "--ranks", "3", "--train", "--save")
+    done = bottleneck("need", tmp_path / "states.safetensors", *options, tmp_path)
+    assert (done.exit_code, layer.read_bytes()) == (1, before)
+    assert "it is part of what is read" in done.stderr
+
+
 PLACES = re.compile(r"FILE|DIR|RUN|PATH|STORE|MODEL|SOURCE|CORPUS|FIGURE|PAGE")
 OTHERS = {("report", "reference"), ("figures", "out")}
 """The label of a source, and a folder of figures, which is not read: of all other places a command knows the files."""

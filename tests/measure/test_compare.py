@@ -94,6 +94,23 @@ def test_a_store_stands_for_its_run(runs: dict[str, Path], tmp_path: Path) -> No
     assert compare(store, other).first_better[0].target == f"<{store.targets[by_run[0].row]}>"
 
 
+def test_tokens_that_one_model_lacks_fail_every_limit() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((50, 30))
+    more = np.concatenate([z, np.full((50, 1), np.log(np.exp(z).sum(1).mean() / 99))], 1)
+    found = compare(more, z, kind="logits", max_kl=1.0)
+    assert (found.passed, found.limits[0].end) == (False, None)
+    assert "the 95 % interval has no known end" in str(found)
+    assert "no limit passes: the tokens that one of the two lacks hold more than 0.001" in found.notes
+
+
+def test_roundoff_makes_no_context_an_example(runs: dict[str, Path]) -> None:
+    single, double = (open_source(runs["mos"], dtype=dtype) for dtype in ("float32", "float64"))
+    found = compare(single, double)
+    assert found.statistics["log_ratio"].value != 0
+    assert (found.first_better, found.second_better) == ((), ())
+
+
 def test_sources_on_other_tokens_are_refused(runs: dict[str, Path]) -> None:
     one, other = open_source(runs["mos"], contexts=20), open_source(runs["softmax"], contexts=20, split="valid")
     row = int(np.argmax(one.targets != other.targets))
