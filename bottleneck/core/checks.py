@@ -61,7 +61,8 @@ def typed(function: Function) -> Function:
     """Return a function that refuses an argument of another type than the annotated one by a `ConfigurationError`.
 
     Arguments whose annotation is not made of classes and pairs of classes, such as arrays and sources, are left to the
-    function. The ``**options`` of a class of options are checked like the named arguments.
+    function. The ``**options`` of a class of options are checked like the named arguments. It runs under NumPy's own
+    treatment of overflow and underflow, whatever `numpy.seterr` made of it.
     """
     places = tuple(signature(function).parameters)
     kinds: dict[str, tuple[Any, ...]] = {}
@@ -75,7 +76,10 @@ def typed(function: Function) -> Function:
             if allowed and not any(_is_a(value, each) for each in allowed):
                 words = " or ".join(WORDS.get(each, f"a {getattr(each, '__name__', each)}") for each in allowed)
                 raise ConfigurationError(Parameter(name), f" must be {words}, not {shown(value)}")
-        return function(*arguments, **named)
+        from numpy import errstate
+
+        with errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+            return function(*arguments, **named)
 
     return checked  # type: ignore[return-value]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..sources import PartialSource, Source
-from ..sources.top_k import decimal_step
-from ..spectrum.noise import FEWEST, different
+from ..spectrum.noise import FEWEST, decimal_step, different
 from .span import Mask, Matrix
 
 MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16

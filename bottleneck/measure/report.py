@@ -190,7 +190,8 @@ class RankReport(Result, kind="rank"):
         )
         check = f"Σσ² within {certificate['frobenius_relative_error']:.1e} of ‖A‖²{outside}{resolved}"
         method = self.method + (f" ({self.method_why})" if self.method_why else "")
-        kind = f"{eps.value:.3g} ({eps.dtype or 'given'}{', assumed' if eps.assumed else ''})"
+        of = eps.dtype or ("decimals" if eps.assumed else "given")
+        kind = f"{eps.value:.3g} ({of}{', assumed' if eps.assumed else ''})"
         yield Quantity("verdict", self.verdict, "verdict")
         yield Quantity("contexts", self.contexts, shown=FRAME)
         yield Quantity("vocab", self.vocab, shown=FRAME)
@@ -328,6 +329,7 @@ def report_of(
         decomposition=spectrum,
         **known,
     )
+    is_rounded = report.eps.coarse is not None and not report.eps.coarse.may_be_signal
     said = said or verdict(
         rank,
         rank_centered,
@@ -336,7 +338,7 @@ def report_of(
         embedding_size=report.embedding_size,
         kind=report.source.get("kind"),
         distinct=report.eps.distinct,
-        assumed=report.eps.dtype if report.eps.assumed else None,
+        assumed=report.eps.dtype if report.eps.assumed and not is_rounded else None,
     )
     is_done = said.next is HIDDEN_SIZE and any(each.label == "hidden size" for each in report.more)
     return replace(report, verdict=said.sentence, next="" if is_done else said.next)

@@ -22,6 +22,7 @@ from ..errors import Parameter, SourceError, first_line
 from ..language_models.llama_cpp import MOST_TOKENS
 from ..language_models.text import Names, Text
 from ..spectrum import EPS
+from ..spectrum.noise import decimal_step
 from .answers import LEAST, Answer, Context, context_of, lowest, read_answers
 from .partial import FLOAT32, Part, PartialSource
 from .probabilities import MISSED
@@ -30,8 +31,6 @@ AMBIGUOUS = "\N{REPLACEMENT CHARACTER}"
 """What a server writes for bytes that are a part of a character: tokens of such a text cannot be told apart."""
 ROUNDED_UP = 1e-3
 """Largest logarithm of a probability, which rounding may put above 0."""
-DECIMALS = 7
-"""Most decimals that a server may have rounded to; float32 has more."""
 FLOAT32_SUM = 2.0**-24
 """Bound on the relative error of a float32 sum of positive numbers, for each of them (Higham 1993); llama.cpp's server
 makes one over all tokens."""
@@ -246,13 +245,6 @@ class TopK(PartialSource):
             largest = np.abs(np.where(seen, log_probs, 0.0)).max(1, keepdims=True)
             error = self._grid / 2 + FLOAT32 + self._eps * largest
             yield Part(rows.start, log_probs, seen, error, self.shape[1] * FLOAT32_SUM)
-
-
-def decimal_step(values: NDArray[np.floating]) -> float:
-    """Return the step of the decimals that all numbers were rounded to, in float32 or before it; 0 if they were not."""
-    single = values.astype(np.float32)
-    rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(values, n).astype(np.float32), single))
-    return float(10.0 ** -next(rounded, np.inf))
 
 
 def ids_of(names: Iterable[int | str], tokenizer: Names, vocab: int) -> dict[str, int]:

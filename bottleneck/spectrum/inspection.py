@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import MatrixError
 from .blocks import WHOLE, native_dtype
-from .noise import COLUMNS, FEWEST, ROWS, different, evenly, find_noise
+from .noise import COLUMNS, FEWEST, ROWS, decimal_step, different, evenly, find_noise
 from .precision import EPS, ROUNDINGS, Noise, Precision, precision
 from .replaced import MASK, RARE, Replaced
 from .rules import MARGIN, tolerance
@@ -160,6 +160,10 @@ class Inspection:
                 noise = Noise(max(1 / math.sqrt(12), noise.deviation if noise else 0.0), is_coarse=True)
             elif not self._normalizable:  # counts are exact
                 noise = Noise(0.0, is_coarse=False)
+        if noise is None and self._language and sample.size and (step := decimal_step(sample)):
+            size = float(np.sqrt(np.mean(sample**2)))
+            if size and step > ROUNDINGS * stored.value * size:  # decimals that no direction is left to show
+                return Precision(step / size, None, assumed=True, size=size)
         return replace(stored, noise=noise)
 
     @cached_property

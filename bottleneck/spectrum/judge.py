@@ -221,10 +221,12 @@ def by_press(values: Values, evidence: Evidence) -> Interval:
 
 
 def hidden_by_rounding(values: Values, evidence: Evidence) -> Interval | None:
-    """Rule 5: the rounding of large numbers, or to a narrow type, may hide any direction below the tolerance."""
+    """Rule 5: the rounding of large numbers, or to a narrow type or decimals, hides directions below the tolerance."""
     if MARGIN * EPS["float64"] * evidence.rounded < values.max(initial=0.0) <= evidence.limit:
         return Interval(evidence.full, evidence.full, "the roundoff may be larger than every singular value")
     is_narrow = evidence.eps.assumed and evidence.eps.value >= EPS["float16"]
+    if evidence.eps.assumed and evidence.eps.dtype is None:
+        return Interval(evidence.full, evidence.full, "the numbers have few decimals, which hide what lies below them")
     is_large = evidence.logits >= evidence.limit > 0 and not ends_in_noise(values, evidence)
     return Interval(evidence.full, evidence.full) if is_narrow or is_large else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ residual counts as noise: the largest value of noise fluctuates by a few percent
 MANY = 0.4
 """Share of the sample's directions behind which noise may be none: the end of a spectrum of fewer contexts than the
 matrix has directions looks like it, from 0.44 on of T = 48 to 1,000 contexts of SmolLM2 and of random layers."""
+DECIMALS = 7
+"""Most decimals that numbers may have been rounded to; float32 has more."""
 LARGEST = ABOVE / math.sqrt(12)
 """Largest noise, relative to the entries, that a rounding makes: steps as large as the entries. What is larger is the
 matrix itself."""
@@ -162,3 +165,10 @@ def different(rows: Matrix) -> NDArray[np.bool_]:
     is_first = np.zeros(len(rows), dtype=bool)
     is_first[first] = True
     return is_first
+
+
+def decimal_step(values: NDArray[np.floating[Any]]) -> float:
+    """Return the step of the decimals that all numbers were rounded to, in float32 or before it; 0 if they were not."""
+    single = values.astype(np.float32)
+    rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(values, n).astype(np.float32), single))
+    return float(10.0 ** -next(rounded, np.inf))

@@ -58,3 +58,12 @@ def test_a_wrong_value_is_one_sentence(name: str, tmp_path: Path, monkeypatch: p
             except BottleneckError as error:
                 sentence = str(error)
             assert "\n" not in sentence
+
+
+def test_numpy_may_raise_elsewhere() -> None:
+    """Where a caller turned NumPy's warnings into errors, underflow is none here."""
+    with np.errstate(all="ignore"):
+        log_probs = 900 * LOGITS - np.logaddexp.reduce(900 * LOGITS, 1)[:, None]
+    with np.errstate(all="raise"):
+        for measure in (sb.rank, sb.kld, lambda rows: sb.compare(rows, rows), lambda rows: sb.identify(rows, HEAD)):
+            measure(log_probs)

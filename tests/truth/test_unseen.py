@@ -106,6 +106,19 @@ def test_narrow_matrices_of_rounded_rows(columns: int, scaled: str) -> None:
     assert_open(report, 20, 20)
 
 
+@pytest.mark.parametrize("decimals", [2, 3, 4])
+def test_decimals_of_few_contexts(decimals: int) -> None:
+    """No direction is left to show their rounding: the numbers do, and no advice says that they are exact."""
+    exact = log_softmax(low_rank(40, 2000, 60))
+    rounded = exact.round(decimals)
+    report = rank(rounded)
+    assert report.rank.low < report.rank.high == 40
+    assert "the numbers have few decimals" in report.rank.doubt
+    assert "eps" not in str(report.next)
+    assert not rank(rounded, eps="float64").rank.determinate
+    assert abs(kld(rounded).kld - kld(exact).kld) <= kld(rounded).roundoff < 10**-decimals * 10
+
+
 def test_fewer_rows_than_directions_are_not_called_rounded() -> None:
     """The end of a spectrum that falls slowly looks like noise: 768 directions in 300 rows."""
     rng = np.random.default_rng(1)
