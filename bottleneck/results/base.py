@@ -228,13 +228,12 @@ class Results(Sequence[R]):
     @property
     def footnotes(self) -> tuple[str, ...]:
         """The notes of all results, each once, with the names that it is about unless it is about all."""
-        of_note: dict[str, list[str]] = {}
+        of: dict[str, list[str]] = {}
         for each in self:
             for note in filter(None, (*getattr(each, "notes", ()), each.note)):
-                of_note.setdefault(note, []).append(each.name)
-        return tuple(
-            note if len(names) == len(self) else f"{', '.join(names)}: {note}" for note, names in of_note.items()
-        )
+                of.setdefault(note, []).append(each.name)
+        is_named = {note: len(on) == len(self) or note.startswith(f"{on[0]}: ") for note, on in of.items()}
+        return tuple(note if is_named[note] else f"{', '.join(on)}: {note}" for note, on in of.items())
 
     def ordered(self) -> Self:
         """Return the results in the order of a table for people."""

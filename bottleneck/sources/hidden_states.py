@@ -338,4 +338,5 @@ def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, no
     if as_given <= chance - BETTER:
         return "", ""
     doubt = "the model is untrained, the text is random, or states and head do not belong together"
-    return "", f"{perplexity}, no better than {layer.vocab_size:,} equally likely tokens: {doubt}"
+    better = "no" if as_given >= chance else "hardly"
+    return "", f"{perplexity}, {better} better than {layer.vocab_size:,} equally likely tokens: {doubt}"
