@@ -18,8 +18,12 @@ SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "bfloat16": 2.0**-133, 
 """Smallest positive number of each type."""
 MISSED, MISSED_ROUNDED = 1e-2, 0.25
 """By how much a sum of probabilities may miss 1, and where few decimals or digits explain it."""
-DECIMALS, DIGITS = 12, 9
+DECIMALS, DIGITS = 12, 12
 """Most decimals, and most significant digits, that probabilities may have been rounded to."""
+PLACES = 400
+"""More places than any positive number of float64 has zeros before its first digit."""
+FEW = 3
+"""Numbers that end in a zero by chance: fewer do not tell digits from decimals, and count for both."""
 CHANCE = 1e-3
 """Probability below which unrounded numbers of a type are not all taken for decimals: coarse types hold few others."""
 
@@ -67,18 +71,17 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
     """
     whole = MatrixSource(matrix, kind="probabilities", path=path)
     dtype = native_dtype(matrix[:1])
-    eps, least, largest = EPS.get(dtype, EPS["float64"]), np.inf, 0.0
-    zeros, never = (
-        np.zeros(whole.shape[1], bool),
-        np.ones(whole.shape[1], bool),
-    )  # columns of some, and of masked tokens
+    eps, least, sizes = EPS.get(dtype, EPS["float64"]), np.inf, np.zeros(PLACES, int)
+    zeros, never = np.zeros(whole.shape[1], bool), np.ones(whole.shape[1], bool)  # columns of some, of masked tokens
     steps, digits = {*range(1, DECIMALS + 1)}, {n for n in range(1, DIGITS + 1) if 2 * eps * 10 ** (n - 1) < 1}
     chance, chance_of_digits = dict.fromkeys(steps, 0.0), dict.fromkeys(digits, 0.0)
     for rows in whole.ranges():
         p = as_array(matrix[rows.start : rows.stop]).astype(np.float64)
         off, some = eps * p + EPS["float64"], p[p > 0]
         steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= off).all()}
-        scales = {n: 10.0 ** (n - 1 - np.floor(np.log10(some))) for n in digits}
+        zeros_before = -np.floor(np.log10(some))  # 1 of 0.1 to 1
+        sizes += np.bincount(zeros_before.astype(int), minlength=PLACES)
+        scales = {n: 10.0 ** (n - 1 + zeros_before) for n in digits}
         digits = {n for n, at in scales.items() if (np.abs(some * at - np.rint(some * at)) <= eps * some * at).all()}
         rounded = p.shape[1] * 10.0 ** -min(steps, default=DECIMALS), 10.0 ** (1 - min(digits, default=DIGITS))
         most = max(MISSED, min(MISSED_ROUNDED, max(rounded) / 2))
@@ -88,25 +91,24 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
                 "those of a row sum to 1"
             )
         zeros, never = zeros | ~p.all(0), never & ~p.any(0)
-        least, largest = min(least, some.min(initial=np.inf)), max(largest, p.max())
+        least = min(least, some.min(initial=np.inf))
         for n in steps:
             chance[n] += np.log(np.minimum(1, 2 * 10**n * off[p > 0])).sum()
         for n in digits:
             chance_of_digits[n] += np.log(np.minimum(1, 2 * eps * some * scales[n])).sum()
-    steps = {n for n in steps if chance[n] < math.log(CHANCE)}
-    digit = min((n for n in digits if chance_of_digits[n] < math.log(CHANCE)), default=0)
-    # The least ones of decimals have fewer digits than others.
-    more = (
-        least >= 10.0 ** (digit - 1 - min(steps, default=np.inf)) and math.log10(least) // 1 < math.log10(largest) // 1
-    )
-    if digit and not zeros.any() and more:
-        return ProbabilitySource(matrix, path=path, error=0.0, eps=10.0 ** (1 - digit) / 2)
+    step = min((n for n in steps if chance[n] < math.log(CHANCE)), default=math.inf)
+    digit = min((n for n in digits if chance_of_digits[n] < math.log(CHANCE)), default=math.inf)
     smallest = SMALLEST.get(dtype, SMALLEST["float64"])
-    if not steps and least > smallest / eps:
+    error = (10.0**-step + smallest) / 2
+    # Of that many decimals, larger numbers would have more digits: one ends in a zero by chance, and three do not.
+    longer = int(sizes[: int(max(0, min(step - digit + 1, PLACES)))].sum()) if digit < math.inf else 0
+    if longer and not zeros.any():
+        return ProbabilitySource(matrix, path=path, error=error * (longer < FEW), eps=10.0 ** (1 - digit) / 2)
+    if step == math.inf and least > smallest / eps:
         if (zeros & ~never).any():
             raise MatrixError(
                 f"{path} holds zeros, and no other probability below {least:.3g}, as truncations leave (top-k, top-p): "
                 "give the probabilities of all tokens"
             )
         return whole
-    return ProbabilitySource(matrix, path=path, error=(10.0 ** -min(steps, default=400) + smallest) / 2, eps=eps)
+    return ProbabilitySource(matrix, path=path, error=error, eps=eps)

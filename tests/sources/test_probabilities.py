@@ -71,6 +71,19 @@ def test_significant_digits_are_intervals(digits: int, tmp_path: Path) -> None:
     assert abs(kl.value - exact) <= kl.roundoff < 0.2 * exact
 
 
+@pytest.mark.parametrize("seed", [18, 35, 44])
+def test_digits_whose_least_number_ends_in_a_zero(seed: int) -> None:
+    """5.0e-10 needs ten decimals, of which all larger numbers would show more digits than two."""
+    rng = np.random.default_rng(seed)
+    p = softmax(rng.standard_normal((76, 5)) @ rng.standard_normal((5, 90)), 1)
+    rounded = np.array([float(f"{each:.1e}") for each in p.ravel()]).reshape(p.shape)
+    assert f"{rounded.min():.1e}"[1:3] == ".0"
+    (part,) = sb.open(rounded, kind="probabilities").parts()
+    assert part.seen.all()
+    assert (np.abs(part.log_probs - np.log(p)) <= part.error).all()
+    assert "if the logits were never rounded" not in sb.rank(rounded, kind="probabilities").verdict
+
+
 def test_sums_that_rounding_moves_far_from_one() -> None:
     """Two decimals of 40 tokens move a sum by 0.2, seven digits of likely tokens by more than eight decimals would."""
     flat, Q = softmax(Z[:, :40] / 4, 1), np.full((100, 40), 1 / 40)
