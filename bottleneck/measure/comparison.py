@@ -159,7 +159,7 @@ class Farther:
     kl: Estimate
     """Mean difference of KL(P‖Q), from the differences context by context."""
     is_sure: bool
-    """Whether the 95 % interval of the difference leaves out 0."""
+    """Whether the interval of the difference leaves out 0; those of all pairs of models hold at once in 95 %."""
     is_closest: bool
     """Whether that of the difference from the closest model holds 0."""
 
@@ -333,21 +333,21 @@ class Comparisons(Results[Comparison]):
 
 def farther_by_pairs(comparisons: Sequence[Comparison], texts: Starts | None = None) -> list[Comparison]:
     """Return comparisons on the same contexts, each with how much farther it is than the next closer one."""
-    order = sorted(comparisons, key=_mean_kl)
+    order, pairs = sorted(comparisons, key=_mean_kl), math.comb(len(comparisons), 2)
     beside: dict[int, Farther] = {}
     for closer, each in pairwise(order):
         if np.isfinite(each.by_context["kl"]).all():
-            (kl, is_sure), (_, is_far) = (_difference(one, each, texts) for one in (closer, order[0]))
+            (kl, is_sure), (_, is_far) = (_difference(one, each, texts, pairs) for one in (closer, order[0]))
             beside[id(each)] = Farther(closer.name, kl, is_sure, not is_far)
     return [replace(each, farther=beside.get(id(each))) for each in comparisons]
 
 
-def _difference(one: Comparison, other: Comparison, texts: Starts | None) -> tuple[Estimate, bool]:
-    """Return by how much KL(P‖Q) of the other is larger, and whether the 95 % interval leaves out 0."""
+def _difference(one: Comparison, other: Comparison, texts: Starts | None, pairs: int) -> tuple[Estimate, bool]:
+    """Return by how much KL(P‖Q) of the other is larger, and whether the interval, one of ``pairs``, leaves out 0."""
     values = other.by_context["kl"] - one.by_context["kl"]
     starts = block_starts([values], texts)
     kl = ByContext(values, one.by_context["roundoff"] + other.by_context["roundoff"], starts=starts).mean()
-    return kl, kl.end(-1, len(starts)) > 0
+    return kl, kl.end(-1, len(starts), pairs) > 0
 
 
 def _mean_kl(comparison: Comparison) -> float:

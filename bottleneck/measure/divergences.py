@@ -48,11 +48,11 @@ class Estimate:
     """Bound on what rounding to the type of the entries, float64 sums, and unseen entries of a part of a distribution
     add: half the width of the interval about ``value``. ``None`` if ``value`` is a lower bound."""
 
-    def end(self, sign: int, blocks: int) -> float:
-        """Return the upper (1) or lower (−1) end of the 95 % interval, in which the number surely lies; or infinity."""
+    def end(self, sign: int, blocks: int, intervals: int = 1) -> float:
+        """Return the upper (1) or lower (−1) end of the 95 % interval, or of one of several that hold at once."""
         if self.value is None or self.roundoff is None or self.standard_error is None:
             return sign * math.inf
-        return self.value + sign * (self.roundoff + half_width(blocks) * self.standard_error)
+        return self.value + sign * (self.roundoff + half_width(blocks, intervals) * self.standard_error)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ SENTENCE_TOKENS = 60
 """Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
 DEPENDENT = "kl", "nll", "log_ratio", "same_top", "tv"
 """Quantities whose longest dependence on the contexts nearby standard errors allow for."""
+MANY, HEAVY = 100, 0.1
+"""Number of contexts of which one holds so large a share of KL that Student's interval may end too low."""
 WEIGHTS = "model*.safetensors", "pytorch_model*.bin"
 """Names of files of weights in a folder, in the order in which transformers looks for them."""
 Ids = NDArray[np.int64]
@@ -215,6 +217,10 @@ class Pair:
             notes.append("which tokens follow is unknown, so columns that need them are missing")
         elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
             notes.append(_without_unseen(found, is_unseen, like_llama_cpp=like_llama_cpp))
+        kl = found["kl_llama_cpp" if like_llama_cpp else "kl"].values
+        if len(kl) >= MANY and np.isfinite(kl).all() and kl.max() > HEAVY * kl.sum():
+            share = 100 * kl.max() / kl.sum()
+            notes.append(f"one context holds {share:.2g} % of KL: its interval may end too low, and more text may tell")
         doubts = ((source.name, source.description.get("note")) for source in self._sources)
         return notes + [f"{name}: {doubt}" for name, doubt in doubts if doubt]
 

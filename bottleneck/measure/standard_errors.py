@@ -90,9 +90,12 @@ def standard_error(values: Values, starts: Starts) -> float:
     return math.sqrt(count / (count - 1) * float(sums @ sums)) / len(values)
 
 
-def half_width(blocks: int) -> float:
-    """Return half the width of the 95 % interval of a mean, as a multiple of its standard error over some blocks."""
-    return float(stdtrit(blocks - 1, (1 + CONFIDENCE) / 2)) if blocks > 1 else math.inf
+def half_width(blocks: int, intervals: int = 1) -> float:
+    """Return half the width of the 95 % interval of a mean, as a multiple of its standard error over some blocks.
+
+    Of several ``intervals`` all hold their means with that probability or a higher one (Bonferroni).
+    """
+    return float(stdtrit(blocks - 1, 1 - (1 - CONFIDENCE) / (2 * intervals))) if blocks > 1 else math.inf
 
 
 def wilson_end(share: float, error: float, blocks: int, contexts: int) -> float:
