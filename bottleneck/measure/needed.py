@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
@@ -21,6 +22,7 @@ from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
 from ..sources.measurement import MeasurementOptions, measurement, opened
 from .reduced_layers import KEPT, Fits, Reduced, Trained
+from .trained_heads import check_free
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -172,6 +174,7 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
         SourceError: for a mixture, a matrix, or fewer than two contexts; eight to train.
         ConfigurationError: for r that is not a whole number from 1 to d, for ``train`` without an r below d, or for
             ``save`` without ``train``.
+        OutputError: for a folder to save in that is the source's, or holds other files of these names.
     """
     ranks, train, save = options["ranks"], options["train"], options["save"]
     source = source.scored()
@@ -194,6 +197,8 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
     chosen = sorted({*([2**power for power in range(d.bit_length())] if ranks is None else given), d})
     if train and chosen == [d]:
         raise ConfigurationError(Parameter("train"), " takes ", Parameter("ranks"), f" below {d:,}, the model's own")
+    if save is not None:
+        check_free(Path(save), chosen, str(source.description["path"]))
     with torch.no_grad(), full_precision():
         fits = Fits(source, range(T // 2), range(T // 2, T), reporting(options.get("progress", False)))
         curves, perplexity = fits.curves(chosen, refine=ranks is None)

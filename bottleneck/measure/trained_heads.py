@@ -8,12 +8,15 @@ layer has D = [I, 0], of r columns. D, (d, r), and U, (M, r), start there and go
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,6 +24,7 @@ from torch.nn import functional as F
 from ..core.devices import exact
 from ..core.files import make_folder, write_bytes
 from ..core.progress import Progress
+from ..errors import OutputError
 from ..heads import Head
 
 SEEDS, EPOCHS, BATCH = 3, 2, 128
@@ -138,4 +142,20 @@ class Trainer:
         if self.head.bias is not None:
             tensors["bias"] = self.head.bias.detach()
         data = save({name: each.cpu() for name, each in tensors.items()})
-        write_bytes(make_folder(folder) / f"rank-{layer.up.shape[1]}.safetensors", data)
+        write_bytes(file_of(make_folder(folder), layer.up.shape[1]), data)
+
+
+def file_of(folder: Path, rank: int) -> Path:
+    """Return the file of a trained layer."""
+    return folder / f"rank-{rank}.safetensors"
+
+
+def check_free(folder: Path, ranks: Iterable[int], source: str) -> None:
+    """Refuse a folder of a source, and one where files of these names hold something else than trained layers."""
+    if Path(source).is_dir() and folder.resolve().is_relative_to(Path(source).resolve()):
+        raise OutputError(f"cannot write {folder}: it is part of what is read, {source}; name another place")
+    for file in filter(Path.exists, (file_of(folder, rank) for rank in ranks)):
+        with suppress(SafetensorError, OSError), safe_open(file, "pt") as saved:
+            if {"weight", "up", "down"} <= {*saved.keys()}:
+                continue
+        raise OutputError(f"cannot write {file}: another file is there; name another folder")

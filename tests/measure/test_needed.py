@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.errors import BottleneckError
+from softmax_bottleneck.errors import BottleneckError, OutputError
 from softmax_bottleneck.measure import trained_heads
 
 T, M, d = 120, 60, 6
@@ -252,3 +252,20 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(BottleneckError, match=sentence):
             sb.need(source, **options)
+
+
+def test_a_folder_of_other_files_is_not_written(tmp_path: Path) -> None:
+    """Layers that were trained before are replaced, another model's file and the source's own are not."""
+    hidden = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    layer = torch.nn.Linear(6, 30, bias=False)
+    states = tmp_path / "states"
+    sb.dump(layer, states, states=True, hidden=hidden, targets=torch.zeros(40, dtype=torch.long))
+    (tmp_path / "rank-2.safetensors").write_text("another")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    for folder, why in ((tmp_path, "another file is there"), (states / "hidden", "it is part of what is read")):
+        with pytest.raises(OutputError, match=why):
+            sb.need(states, ranks=[2], train=True, save=folder)
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+    for _ in range(2):
+        sb.need(states, ranks=[2], train=True, save=tmp_path / "drafts")
+    assert [each.name for each in (tmp_path / "drafts").iterdir()] == ["rank-2.safetensors"]
