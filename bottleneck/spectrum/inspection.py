@@ -160,9 +160,9 @@ class Inspection:
                 noise = Noise(max(1 / math.sqrt(12), noise.deviation if noise else 0.0), is_coarse=True)
             elif not self._normalizable:  # counts are exact
                 noise = Noise(0.0, is_coarse=False)
-        if noise is None and self._language and sample.size and (step := decimal_step(sample)):
-            size = float(np.sqrt(np.mean(sample**2)))
-            if size and step > ROUNDINGS * stored.value * size:  # decimals that no direction is left to show
+        if noise is None and self._language and sample.size and 0 < (step := decimal_step(sample)) < 1:
+            size = float(np.sqrt(np.mean(sample**2)))  # decimals that no direction is left to show
+            if np.unique(sample).size > FEWEST and step > ROUNDINGS * stored.value * size:
                 return Precision(step / size, None, assumed=True, size=size)
         return replace(stored, noise=noise)
 
