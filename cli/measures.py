@@ -199,4 +199,5 @@ def dump(source: Source, out: Path, states: bool, top: int | None) -> None:
     dump(source, out, states=states, top=top, progress=progress())
     T, M = source.shape if top is None else source.scored().shape
     what = f"{source.embedding_size:,} dimensions" if states else f"{min(top or M, M):,} tokens"
-    echo(f"{out}: {T:,} contexts × {what}, {source.dtype}")
+    dtype = source.description.get("body_dtype", source.dtype) if states else source.dtype
+    echo(f"{out}: {T:,} contexts × {what}, {dtype}")

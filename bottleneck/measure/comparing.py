@@ -223,7 +223,9 @@ def _targets(sources: Sequence[Source]) -> Ids | None:
         each = (f"{source.name} has {n:,}" for source, n in zip(sources, counts, strict=True))
         numbers = f"the sources have different numbers of contexts: {', '.join(each)}"
         if (texts := max(len(source.text.starts) if source.text else 1 for source in sources)) > 1:
-            raise SourceError(f"{numbers}; of these {texts:,} texts, leave out the rows that predict no token")
+            if max(counts) - min(counts) == texts:
+                raise SourceError(f"{numbers}; of these {texts:,} texts, leave out the rows that predict no token")
+            raise SourceError(f"{numbers}: give all of them on the same texts")
         raise SourceError(
             f"{numbers}; if all are on one text and begin with the same contexts, compare the first of each: give ",
             Parameter("contexts", min(counts)),

@@ -64,7 +64,7 @@ class ObservedDifference:
         most = min(each for each in (T, M - 1, matrix.bound.centered) if each is not None)
         nothing_seen = eps.noise is not None and math.isinf(eps.noise.deviation)
         rank = replace(rank, low=0 if nothing_seen else rank.low, high=max(rank.value, min(rank.high, most)))
-        held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual)
+        held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual) if rank.high else 0
         return DifferenceRank(rank, most, held, spectrum.method)
 
     def _roundoff(self, spectrum: Spectrum) -> tuple[Precision, float | None]:
