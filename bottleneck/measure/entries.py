@@ -22,7 +22,7 @@ others: a number rounded to a grid occurs about as often as those beside it."""
 
 @dataclass(frozen=True)
 class Entries:
-    """Rows without the bias, (n, M), which entries are seen, and the most by which each is off."""
+    """Rows, (n, M), which entries are seen, the most by which each is off, and the bias that was subtracted, (M,)."""
 
     rows: Matrix
     seen: Mask
@@ -35,7 +35,7 @@ class Entries:
         return bool(((~self.seen).sum(1) > 1).any())
 
     @classmethod
-    def of(cls, source: Source, bias: Matrix, d: int, *, noise: bool = True) -> Entries | None:
+    def of(cls, source: Source, d: int, *, noise: bool = True) -> Entries | None:
         """Return up to `MOST_ENTRIES` of a source, evenly spaced and different rows that show d + 2 tokens or more.
 
         Their errors are those of the type and of the grid that they show, and with ``noise`` those that `precision`
@@ -55,12 +55,13 @@ class Entries:
         some = different(values) & (~partial | (np.cumsum(partial) <= MOST_PARTIAL))
         if not some.any():
             return None
-        found = cls(values[some] - bias, seen[some], error[some], bias - bias.mean())
-        return cls.of(source, bias, d, noise=False) if noise and found.replaced else found
+        found = cls(values[some], seen[some], error[some], np.zeros(M))
+        return cls.of(source, d, noise=False) if noise and found.replaced else found
 
-    def first(self, tokens: int) -> Entries:
-        """Return the entries of the first tokens."""
-        return Entries(*(each[..., :tokens] for each in vars(self).values()))
+    def without(self, bias: Matrix) -> Entries:
+        """Return the entries of the first tokens less their bias, (m,)."""
+        m = len(bias)
+        return Entries(self.rows[:, :m] - bias, self.seen[:, :m], self.error[:, :m], bias - bias.mean())
 
     def pairs(self, moved: Matrix) -> tuple[Matrix, Mask, Matrix]:
         """Return each row less the next one, in which what is common to all rows has gone.

@@ -183,19 +183,20 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
         raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
     if (layer.weight[0] == layer.weight[:M]).all():
         raise SourceError(f"all rows of W of {name} are equal: it gives all tokens the same logits")
-    found = _tested(rows, layer, norm)
+    entries = Entries.of(rows, layer.weight.shape[1])
+    found = _tested(rows, entries, layer, norm)
     for dtype in (torch.bfloat16, torch.float16):
         W, b = (each if each is None else each.to(dtype).float() for each in (layer.weight, layer.bias))
         if found.verdict != NOT or found.span is None or W is None or torch.equal(W, layer.weight):
             continue
         stored = str(dtype).removeprefix("torch.")
-        narrow = _tested(rows, replace(layer, weight=W, bias=b, stored=stored), norm)
+        narrow = _tested(rows, entries, replace(layer, weight=W, bias=b, stored=stored), norm)
         if narrow.verdict not in (NOT, UNKNOWN):
             return replace(narrow, why=f"{narrow.why}; W is in {stored} here, as in a model that runs in it")
     return found
 
 
-def _tested(rows: Source, layer: OutputWeights, norm: Ellipse | None) -> Identification:
+def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Ellipse | None) -> Identification:
     head, (_, M), d = layer.head, rows.shape, layer.weight.shape[1]
     unrelated = float(np.sqrt(max(0.0, 1 - d / max(M - 1, 1))))
     about: dict[str, Any] = {"source": layer.source, "rows_from": dict(rows.description), "unrelated": unrelated}
@@ -205,12 +206,11 @@ def _tested(rows: Source, layer: OutputWeights, norm: Ellipse | None) -> Identif
     scale = getattr(head, "scale", 1.0) if norm is None else norm.scale
     W = scale * layer.weight[:M].double().cpu().numpy()
     bias = np.zeros(len(W)) if layer.bias is None else scale * layer.bias[:M].double().cpu().numpy()
-    entries = Entries.of(rows, np.pad(np.where(np.isfinite(bias), bias, 0.0), (0, M - len(W))), d)
-    if entries is None:
+    if seen is None:
         why = f"no row shows more than the {d + 1:,} tokens that d = {d:,} needs, and different numbers"
         why += f"; {vocabularies}" if differ else ""
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
-    has_more, entries = entries.seen[:, len(W) :].any(), entries.first(len(W))
+    has_more, entries = seen.seen[:, len(W) :].any(), seen.without(np.where(np.isfinite(bias), bias, 0.0))
     span = Span(W, EPS["float32"])
     found = _explain(entries, span, d)
     state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
