@@ -169,6 +169,10 @@ def different(rows: Matrix) -> NDArray[np.bool_]:
 
 def decimal_step(values: NDArray[np.floating[Any]]) -> float:
     """Return the step of the decimals that all numbers were rounded to, in float32 or before it; 0 if they were not."""
-    single = values.astype(np.float32)
-    rounded = (n for n in range(DECIMALS) if np.array_equal(np.round(values, n).astype(np.float32), single))
+    parts = values.ravel()[:1024], values  # most numbers that are not are told by a few
+
+    def is_rounded(part: NDArray[np.floating[Any]], n: int) -> bool:
+        return np.array_equal(np.round(part, n).astype(np.float32), part.astype(np.float32))
+
+    rounded = (n for n in range(DECIMALS) if all(is_rounded(part, n) for part in parts))
     return float(10.0 ** -next(rounded, np.inf))
