@@ -14,6 +14,7 @@ from ..results.base import Drawings, Result
 from ..results.quantity import FRAME, TABLE, Quantity
 from ..spectrum import Precision
 from ..spectrum.precision import MORE
+from .standard_errors import held_by_one
 
 LABEL = "expected pairwise KL divergence"
 PAIRS = Sentence(Parameter("pairs", 1000), " draws pairs, and shows how far their divergences are spread")
@@ -100,7 +101,10 @@ class PairwiseKLD(Result, kind="kld"):
         line = f"{_nats(self.kld)}{error} ± {self.roundoff:.1g} (roundoff of {entries}) nats ({how})"
         if self.largest_log_sum is not None and self.largest_log_sum > self.roundoff:
             line += f"; the rows were normalized, |log Σ P| was at most {self.largest_log_sum:.2g} nats"
-        return "; ".join(filter(None, (line, looks_rounded(self.eps), self.doubt)))
+        drawn = self.histogram
+        share = held_by_one(drawn.edges[-1], self.kld, sum(drawn.counts)) if drawn else 0.0
+        heavy = f"one pair holds {100 * share:.0f} % of the sum: the standard error may be too small" if share else ""
+        return "; ".join(filter(None, (line, heavy, looks_rounded(self.eps), self.doubt)))
 
 
 def _nats(value: float) -> str:

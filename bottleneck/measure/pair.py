@@ -33,7 +33,7 @@ from .divergences import (
 )
 from .intervals import interval_divergences
 from .pairwise_kld import CACHED, looks_rounded
-from .standard_errors import block_starts
+from .standard_errors import block_starts, held_by_one
 
 PREDICTIONS = 5
 """Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
@@ -43,8 +43,6 @@ SENTENCE_TOKENS = 60
 """Largest number of tokens shown of the target's sentence, to either side; a text without lines is one sentence."""
 DEPENDENT = "kl", "nll", "log_ratio", "same_top", "tv"
 """Quantities whose longest dependence on the contexts nearby standard errors allow for."""
-MANY, HEAVY = 100, 0.1
-"""Number of contexts of which one holds so large a share of KL that Student's interval may end too low."""
 WEIGHTS = "model*.safetensors", "pytorch_model*.bin"
 """Names of files of weights in a folder, in the order in which transformers looks for them."""
 Ids = NDArray[np.int64]
@@ -218,9 +216,8 @@ class Pair:
         elif (is_unseen := np.isinf(found["reference_nll"].error)).any():
             notes.append(_without_unseen(found, is_unseen, like_llama_cpp=like_llama_cpp))
         kl = found["kl_llama_cpp" if like_llama_cpp else "kl"].values
-        if len(kl) >= MANY and np.isfinite(kl).all() and kl.max() > HEAVY * kl.sum():
-            share = 100 * kl.max() / kl.sum()
-            notes.append(f"one context holds {share:.2g} % of KL: its interval may end too low, and more text may tell")
+        if share := held_by_one(kl.max(), kl.mean(), len(kl)):
+            notes.append(f"one context holds {100 * share:.0f} % of KL, whose interval may then end too low")
         doubts = ((source.name, source.description.get("note")) for source in self._sources)
         return notes + [f"{name}: {doubt}" for name, doubt in doubts if doubt]
 

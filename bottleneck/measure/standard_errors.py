@@ -21,6 +21,8 @@ CHANCE = 0.05
 SEEN = 5
 """Lags over which autocorrelations are added up, as a multiple of the autocorrelation time (Sokal 1997, §3)."""
 CONFIDENCE = 0.95
+MANY, HEAVY = 100, 0.1
+"""Count of numbers of which one holds so large a share of the sum that Student's interval may end too low."""
 
 
 def autocorrelation_time(values: Values, lags: int) -> float:
@@ -96,6 +98,15 @@ def half_width(blocks: int, intervals: int = 1) -> float:
     Of several ``intervals`` all hold their means with that probability or a higher one (Bonferroni).
     """
     return float(stdtrit(blocks - 1, 1 - (1 - CONFIDENCE) / (2 * intervals))) if blocks > 1 else math.inf
+
+
+def held_by_one(largest: float, mean: float, count: int) -> float:
+    """Return the share of a sum that its largest number holds, if an interval about the mean may be too narrow, or 0.
+
+    Of some numbers that hold most of a sum, few draws show their due: Student's interval then ends too low.
+    """
+    is_heavy = count >= MANY and math.isfinite(largest) and largest > HEAVY * count * mean > 0
+    return float(largest / (count * mean)) if is_heavy else 0.0
 
 
 def wilson_end(share: float, error: float, blocks: int, contexts: int) -> float:

@@ -17,7 +17,7 @@ from scipy.special import log_softmax
 from scipy.stats import beta, binomtest, norm, ttest_rel
 from scipy.stats import t as student
 
-from softmax_bottleneck import compare
+from softmax_bottleneck import compare, kld
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure.comparison import Comparison, table_cells
 from softmax_bottleneck.measure.divergences import ByContext
@@ -155,6 +155,17 @@ def test_models_are_as_close_as_the_closest_one_and_not_as_their_neighbours() ->
     said = found.verdict.partition(", whose KL(P‖Q) cannot be told apart, are")[0]
     expected = [each.name for each, p in zip(order[1:], tests, strict=True) if p > 0.05 / 45]  # of all pairs
     assert said.replace(" and ", ", ").split(", ") == [order[0].name, *expected]
+
+
+def test_one_context_that_holds_a_tenth_is_named() -> None:
+    rng = np.random.default_rng(0)
+    logits = 0.1 * rng.standard_normal((200, 20))
+    far, near = logits.copy(), logits + 0.01 * rng.standard_normal(logits.shape)
+    far[7, 3] += 5
+    assert "one context holds 100 % of KL" in " ".join(compare(logits, far, kind="logits").notes)
+    assert not compare(logits, near, kind="logits").notes[1:]
+    drawn = [str(kld(each, kind="logits", pairs=300)) for each in (far, logits)]
+    assert ["of the sum: the standard error may be too small" in each for each in drawn] == [True, False]
 
 
 def test_of_ten_equal_models_none_is_farther() -> None:
