@@ -173,8 +173,8 @@ def identify(
 
 
 def _identified(rows: Source, layer: OutputWeights) -> Identification:
-    """Test a layer as it is stored, and where that is no answer as a model that runs in a narrower type has it."""
-    name, M, norm = layer.source["path"], rows.shape[1], layer.ellipse()
+    """Test a layer as it is stored, and if it does not fit as a model that runs in a narrower type has it."""
+    name, M = layer.source["path"], rows.shape[1]
     if not layer.head.has_linear_logits or layer.head.function is not None:
         raise SourceError(f"{name} is not a log-linear output layer: rows of a mixture or soft-capped logits span more")
     if layer.weight.shape[1] == M:
@@ -183,7 +183,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
         raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
     if (layer.weight[0] == layer.weight[:M]).all():
         raise SourceError(f"all rows of W of {name} are equal: it gives all tokens the same logits")
-    entries = Entries.of(rows, layer.weight.shape[1])
+    norm, entries = layer.ellipse(), Entries.of(rows, layer.weight.shape[1])
     found = _tested(rows, entries, layer, norm)
     for dtype in (torch.bfloat16, torch.float16):
         W, b = (each if each is None else each.to(dtype).float() for each in (layer.weight, layer.bias))

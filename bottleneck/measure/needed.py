@@ -198,7 +198,7 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
     if train and chosen == [d]:
         raise ConfigurationError(Parameter("train"), " takes ", Parameter("ranks"), f" below {d:,}, the model's own")
     if save is not None:
-        check_free(Path(save), chosen, str(source.description["path"]))
+        check_free(Path(save), [r for r in chosen if r < d], str(source.description["path"]))
     with torch.no_grad(), full_precision():
         fits = Fits(source, range(T // 2), range(T // 2, T), reporting(options.get("progress", False)))
         curves, perplexity = fits.curves(chosen, refine=ranks is None)

@@ -103,7 +103,7 @@ def half_width(blocks: int, intervals: int = 1) -> float:
 def held_by_one(largest: float, mean: float, count: int) -> float:
     """Return the share of a sum that its largest number holds, if an interval about the mean may be too narrow, or 0.
 
-    Of some numbers that hold most of a sum, few draws show their due: Student's interval then ends too low.
+    Where few numbers hold most of a sum, a sample often lacks them, and Student's interval ends too low.
     """
     is_heavy = count >= MANY and math.isfinite(largest) and largest > HEAVY * count * mean > 0
     return float(largest / (count * mean)) if is_heavy else 0.0

@@ -79,7 +79,7 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
         p = as_array(matrix[rows.start : rows.stop]).astype(np.float64)
         off, some = eps * p + EPS["float64"], p[p > 0]
         steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= off).all()}
-        zeros_before = -np.floor(np.log10(some))  # 1 of 0.1 to 1
+        zeros_before = -np.floor(np.log10(some))  # 1 for numbers from 0.1 to 1
         sizes += np.bincount(zeros_before.astype(int), minlength=PLACES)
         scales = {n: 10.0 ** (n - 1 + zeros_before) for n in digits}
         digits = {n for n, at in scales.items() if (np.abs(some * at - np.rint(some * at)) <= eps * some * at).all()}

@@ -226,7 +226,9 @@ def hidden_by_rounding(values: Values, evidence: Evidence) -> Interval | None:
         return Interval(evidence.full, evidence.full, "the roundoff may be larger than every singular value")
     is_narrow = evidence.eps.assumed and evidence.eps.value >= EPS["float16"]
     if evidence.eps.assumed and evidence.eps.dtype is None:
-        return Interval(evidence.full, evidence.full, "the numbers have few decimals, which hide what lies below them")
+        return Interval(
+            evidence.full, evidence.full, "the numbers have few decimals, and what these rounded away cannot be told"
+        )
     is_large = evidence.logits >= evidence.limit > 0 and not ends_in_noise(values, evidence)
     return Interval(evidence.full, evidence.full) if is_narrow or is_large else None
 

@@ -25,7 +25,6 @@ ROUNDINGS = 16
 """What computes in a type, such as a log-partition, has errors of up to so many of its eps; what is off by more was
 rounded to something coarser."""
 ALIKE = "the numbers of a row differ by their roundoff at most: what was rounded away cannot be told"
-
 MORE = "they hold more directions than so few contexts show"
 """What else noise may be that is seen behind many directions of a sample."""
 
@@ -40,8 +39,8 @@ class Noise:
     is_coarse: bool
     """Whether it is coarser than the type that holds the entries, as that of an earlier rounding is."""
     may_be_signal: bool = False
-    """Whether it stands behind so many of the directions that it may be further ones, of which a matrix of a model has
-    more than it has rows."""
+    """Whether it stands behind so many directions that it may be more of them: a model may have more than there are
+    rows."""
 
     @property
     def step(self) -> float:
