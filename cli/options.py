@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import rich_click as click
 
-from softmax_bottleneck.core.options import DEVICES, OPENING, RANK, Option
+from softmax_bottleneck.core.checks import check_positive
+from softmax_bottleneck.core.options import DEVICES, OPENING, RANK, Option, check_options
 from softmax_bottleneck.errors import ConfigurationError
 
 from .paths import Folder, Input, Output, Text, check_outputs
@@ -124,6 +125,14 @@ def device(name: str) -> str:
     return name
 
 
+def eps(text: str) -> str:
+    """Refuse what is neither the name of a type nor a number between 0 and 1."""
+    from softmax_bottleneck.spectrum import precision
+
+    refused(precision, text)
+    return text
+
+
 def refused(function: Callable[[Any], Any], given: Any) -> Any:
     """Return what a function makes of a value; its `ConfigurationError` is one of usage."""
     try:
@@ -171,11 +180,13 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
             how: dict[str, Any] = {"help": option.help, "panel": option.panel, "metavar": option.metavar}
             if option.choices:
                 how["type"] = click.Choice(option.choices)
-            elif option.counts:
-                how["type"] = Count()
             elif option.reads:
                 how["type"] = Input()
+            elif option.check is check_positive:
+                how["type"] = Count()
             how |= SPECIAL.get(name, {})
+            if option.check:
+                how["callback"] = _checking(option, how.get("callback"))
             flag = option.flag or name.replace("_", "-")
             how |= {"default": option.default, "is_flag": option.default is False}
             command = click.option(f"--{flag}", name, **how)(command)
@@ -184,19 +195,27 @@ def options_of(options: Mapping[str, Option]) -> Callable[[Command], Command]:
     return decorate
 
 
+def _checking(option: Option, read: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return click's callback of an option: what ``read`` makes of the value, refused where it is out of range."""
+
+    def value(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
+        given = read(context, parameter, given) if read else given
+        refused(lambda each: check_options({parameter.name: option}, {parameter.name: each}), given)
+        return given
+
+    return value
+
+
 SPECIAL: Mapping[str, dict[str, Any]] = {
     "data": {"type": Text(), "shell_complete": completing(CORPORA)},
     "method": {"type": method},
     "max_memory": {"type": memory},
     "device": {"type": device},
-    **{key: {"type": float} for key in ("scale", "temperature", "max_kl", "min_agreement", "max_ppl_ratio")},
-    "softcap": {"type": float},
+    **{key: {"type": float} for key in ("scale", "softcap", "max_kl", "min_agreement", "max_ppl_ratio")},
+    "eps": {"type": eps},
     "pairs": {"type": drawn},
     "ranks": _list(WHOLE),
     "save": {"type": Folder("rank-*.safetensors")},
-    "seed": {"type": Count(0)},
-    "examples": {"type": Count(0)},
-    "limit": {"type": click.FloatRange(min=0, min_open=True)},
 }
 """What click is told of some options in addition."""
 device_option = options_of({"device": OPENING["device"]})

@@ -11,7 +11,19 @@ import rich_click as click
 
 from softmax_bottleneck.core.version import __version__
 
-from .options import NAMES, NUMBERS, WHOLE, Count, device_option, example, json_option, listed, memory, progress
+from .options import (
+    NAMES,
+    NUMBERS,
+    WHOLE,
+    Count,
+    device_option,
+    example,
+    json_option,
+    listed,
+    memory,
+    progress,
+    refused,
+)
 from .outputs import emit
 from .paths import Folder
 
@@ -68,7 +80,7 @@ def _cells(preset_name: str | None, length: dict[str, int], **parts: Any) -> lis
     from softmax_bottleneck.synthetic import FitConfig, grid, preset
 
     parts = {name: value for name, value in parts.items() if value is not None}
-    return grid(**{**preset(preset_name), **parts}, fit=FitConfig(**length))
+    return refused(lambda parts: grid(**{**preset(preset_name), **parts}, fit=FitConfig(**length)), parts)
 
 
 def _fit(

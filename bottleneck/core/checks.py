@@ -20,6 +20,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 LARGEST = 1 << 48
 """No count or size reaches this: that many bytes are 256 TiB."""
+MOST_PAIRS = 1 << 30
+"""Most pairs that are drawn: their results take 32 GiB."""
 
 
 def shown(value: Any) -> str:
@@ -44,10 +46,26 @@ def check_dropout(**probabilities: float) -> None:
             raise ConfigurationError(f"{name} must be in [0, 1), not {probability}")
 
 
+def check_within(least: float, most: float = math.inf, **numbers: Any) -> None:
+    """Refuse numbers that are not finite, or outside ``least`` to ``most``; ``None`` stands for a default."""
+    for name, number in numbers.items():
+        if number is not None and not (least <= number <= most and number < math.inf):
+            limit = f"at most {most:g}" if most < math.inf else "finite"
+            limit = "" if isinstance(number, Integral) and most == math.inf else f" and {limit}"
+            raise ConfigurationError(Parameter(name), f" must be at least {least:g}{limit}, not {number}")
+
+
 def check_seed(seed: int) -> None:
     """Refuse the seed of a random generator below 0."""
-    if seed < 0:
-        raise ConfigurationError(Parameter("seed"), f" must be at least 0, not {seed}")
+    check_within(0, seed=seed)
+
+
+def check_pairs(pairs: Any) -> None:
+    """Refuse what is neither ``"all"`` nor a number of pairs of at least 2."""
+    count = int(pairs) if isinstance(pairs, Integral) else 0
+    if not (isinstance(pairs, str) and pairs == "all") and not 2 <= count <= MOST_PAIRS:
+        least = "at least 2" if count < 2 else f"at most {MOST_PAIRS:,}"
+        raise ConfigurationError(Parameter("pairs"), f" must be 'all' or a number of {least}, not {shown(pairs)}")
 
 
 def check_above_zero(**numbers: Any) -> None:

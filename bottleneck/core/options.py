@@ -5,13 +5,13 @@ Names, defaults and descriptions stand here once; signatures in Python and optio
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from ..errors import ConfigurationError, meant
-from .checks import check_positive
+from .checks import check_above_zero, check_pairs, check_positive, check_within
 
 if TYPE_CHECKING:
     import torch
@@ -102,16 +102,22 @@ class Option(NamedTuple):
     metavar: str | None = None
     flag: str | None = None
     """Name on the command line, if it is another one."""
-    counts: bool = False
-    """Whether a value must be a whole number of at least 1."""
+    check: Callable[..., None] | None = None
+    """Refuses a value, a keyword argument of the option's name, that is out of range."""
     reads: bool = False
     """Whether a value names what is read: no output of a command takes its place."""
     more: str = ""
     """What holds in Python alone."""
 
 
+def _check_ranks(ranks: Any) -> None:
+    for r in ranks if isinstance(ranks, Iterable) else [ranks]:
+        check_positive(ranks=r)
+
+
+_not_negative = partial(check_within, 0)
 _array = partial(Option, None, panel=STATES, metavar="FILE[:NAME]", reads=True)
-_count = partial(Option, None, panel=MODELS, counts=True)
+_count = partial(Option, None, panel=MODELS, check=check_positive)
 
 
 class SavedOptions(TypedDict, total=False):
@@ -161,7 +167,7 @@ class Opening(HuggingFaceOptions, total=False):
     split: Annotated[str, Option("test", "Split of the corpus.", MEASURE, ("train", "valid", "test"))]
     contexts: Annotated[
         int | None,
-        Option(None, "Measure only the first N contexts.  [default: all]", MEASURE, metavar="N", counts=True),
+        Option(None, "Measure only the first N contexts.  [default: all]", MEASURE, metavar="N", check=check_positive),
     ]
     kind: Annotated[str, Option("log-probs", KIND, MEASURE, ("log-probs", "logits", "probabilities", "matrix"))]
     dtype: Annotated[str, Option("float32", DTYPE, MEASURE, ("float32", "float64", "bfloat16", "float16", "auto"))]
@@ -193,7 +199,7 @@ class Spectral(TypedDict, total=False):
     method: Annotated[str, Option("auto", METHOD, COMPUTE, metavar="METHOD")]
     max_memory: Annotated[int | str | None, Option(None, MEMORY, COMPUTE, metavar="SIZE", more="Also bytes.")]
     width: Annotated[
-        int, Option(1024, "Number of dimensions of the sketch, for the method sketch.", COMPUTE, counts=True)
+        int, Option(1024, "Number of dimensions of the sketch, for the method sketch.", COMPUTE, check=check_positive)
     ]
 
 
@@ -210,27 +216,29 @@ class Ranking(TypedDict, total=False):
 class Pairs(TypedDict, total=False):
     """Which pairs of contexts a divergence is of."""
 
-    pairs: Annotated[Literal["all"] | int, Option("all", PAIRS, MEASURE, metavar="all|N")]
-    seed: Annotated[int, Option(0, "Seed of the random pairs.", MEASURE, metavar="N")]
+    pairs: Annotated[Literal["all"] | int, Option("all", PAIRS, MEASURE, metavar="all|N", check=check_pairs)]
+    seed: Annotated[int, Option(0, "Seed of the random pairs.", MEASURE, metavar="N", check=_not_negative)]
 
 
 class Writing(TypedDict, total=False):
     """What a dump writes in place of all log-probabilities."""
 
     states: Annotated[bool, Option(False, STATES_ALONE, MEASURE)]
-    top: Annotated[int | None, Option(None, TOP, MEASURE, metavar="K", counts=True, more=TOP_KILLED)]
+    top: Annotated[int | None, Option(None, TOP, MEASURE, metavar="K", check=check_positive, more=TOP_KILLED)]
 
 
 class Sample(TypedDict, total=False):
     """At which contexts a gradient's Jacobian is computed."""
 
-    sample: Annotated[int, Option(64, SAMPLE, MEASURE, metavar="N", counts=True)]
+    sample: Annotated[int, Option(64, SAMPLE, MEASURE, metavar="N", check=check_positive)]
 
 
 class Needing(TypedDict, total=False):
     """Which reduced layers are measured, and whether some are trained."""
 
-    ranks: Annotated[Sequence[int] | None, Option(None, RANKS, MEASURE, metavar="R,R,…", more=REFINED)]
+    ranks: Annotated[
+        Sequence[int] | None, Option(None, RANKS, MEASURE, metavar="R,R,…", more=REFINED, check=_check_ranks)
+    ]
     train: Annotated[bool, Option(False, TRAIN, MEASURE, more=TRAINED)]
     save: Annotated[str | Path | None, Option(None, SAVE, "Output", metavar="FOLDER", more=SAVED)]
 
@@ -238,17 +246,29 @@ class Needing(TypedDict, total=False):
 class Deciding(TypedDict, total=False):
     """How long and by how many processes it is decided which tokens can be the argmax."""
 
-    limit: Annotated[float | None, Option(60.0, LIMIT, COMPUTE, metavar="SECONDS")]
-    workers: Annotated[int | None, Option(None, WORKERS, COMPUTE, metavar="N", counts=True, more="In Python it is 1.")]
+    limit: Annotated[float | None, Option(60.0, LIMIT, COMPUTE, metavar="SECONDS", check=check_above_zero)]
+    workers: Annotated[
+        int | None, Option(None, WORKERS, COMPUTE, metavar="N", check=check_positive, more="In Python it is 1.")
+    ]
 
 
 class Judging(TypedDict, total=False):
     """What a comparison compares and shows, and the limits that a model has to keep."""
 
-    examples: Annotated[int, Option(5, EXAMPLES, MEASURE, metavar="N", more="So many are kept for each model.")]
+    examples: Annotated[
+        int,
+        Option(5, EXAMPLES, MEASURE, metavar="N", more="So many are kept for each model.", check=_not_negative),
+    ]
     like_llama_cpp: Annotated[bool, Option(False, LLAMA, MEASURE, more=INDEPENDENT)]
     temperature: Annotated[
-        float, Option(1.0, "Divide all log-probabilities by this, and normalize them again.", MEASURE, metavar="NUMBER")
+        float,
+        Option(
+            1.0,
+            "Divide all log-probabilities by this, and normalize them again.",
+            MEASURE,
+            metavar="NUMBER",
+            check=partial(check_within, 0.001, 1000),
+        ),
     ]
     floor: Annotated[
         bool, Option(False, "Also measure KL of the reference rounded to the next narrower type.", MEASURE)
@@ -260,6 +280,7 @@ class Judging(TypedDict, total=False):
             "Largest KL(P‖Q) that passes; every limit has to hold at the end of its 95 % interval.",
             JUDGE,
             metavar="NATS",
+            check=_not_negative,
         ),
     ]
     min_agreement: Annotated[
@@ -269,12 +290,19 @@ class Judging(TypedDict, total=False):
             "Smallest share of contexts with the same likeliest token that passes, such as 0.98.",
             JUDGE,
             metavar="SHARE",
+            check=partial(check_within, 0, 1),
         ),
     ]
     max_ppl_ratio: Annotated[
         float | None,
-        Option(None, "Largest perplexity that passes, over the reference's, such as 1.01.", JUDGE, metavar="RATIO"),
-    ]  # fmt: skip
+        Option(
+            None,
+            "Largest perplexity that passes, over the reference's, such as 1.01.",
+            JUDGE,
+            metavar="RATIO",
+            check=_not_negative,
+        ),
+    ]
 
 
 def _hints(options: type) -> list[tuple[str, Any]]:
@@ -353,8 +381,9 @@ def takes(options: type) -> Callable[[Function], Function]:
 
 
 def check_options(options: Mapping[str, Option], values: Mapping[str, Any]) -> None:
-    """Refuse values that are not among the choices of their options, or no whole numbers where these count."""
+    """Refuse values that are not among the choices of their options, or out of their range."""
     for name, option in options.items():
         if option.choices and values[name] not in option.choices:
             raise ConfigurationError(f"unknown {name} {values[name]!r}; it is one of {', '.join(option.choices)}")
-        check_positive(**({name: values[name]} if option.counts else {}))
+        if option.check:
+            option.check(**{name: values[name]})

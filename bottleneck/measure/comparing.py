@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any, Unpack, overload
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import typed
-from ..core.options import COMPARE, Judging, takes
+from ..core.options import COMPARE, Judging, check_options, takes
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..evaluation import perplexity
 from ..language_models.source import begin_texts, text_of
@@ -111,7 +110,8 @@ def compare(
         0.875
     """
     how: dict[str, Any] = {name: options.get(name, option.default) for name, option in COMPARE.items()}
-    examples, like_llama_cpp, temperature, floor, *limits = _checked(**how)
+    check_options(COMPARE, how)
+    examples, like_llama_cpp, temperature, floor, *limits = how.values()
     alike = isinstance(second, list | tuple) and len(second) > 1 and getattr(first, "shape", None)
     if isinstance(second, dict):
         if (of_first := labelled([first])).keys() & second.keys():
@@ -160,16 +160,6 @@ def compare(
     bounds = dict(zip(SIGNS, limits, strict=True))
     results = [pair.comparison(settings, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs]
     return Comparisons(farther_by_pairs(results, begin_texts(sources))) if several else results[0]
-
-
-def _checked(**how: Any) -> Iterable[Any]:
-    """Return the values of `COMPARE`; `ConfigurationError` for one out of range."""
-    for name, value in how.items():
-        least, most = {"min_agreement": (0, 1), "temperature": (0.001, 1000)}.get(name, (0, sys.float_info.max))
-        if value is not None and not least <= value <= most:
-            limit = "" if name == "examples" else " and finite" if most > 1000 else f" and at most {most}"
-            raise ConfigurationError(Parameter(name), f" must be at least {least}{limit}, not {value}")
-    return how.values()
 
 
 def _rows(source: Source, rows: int) -> Iterator[Any]:

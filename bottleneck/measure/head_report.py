@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.checks import check_above_zero
 from ..core.options import Deciding, LayerOptions
 from ..core.progress import reporting
 from ..errors import Function, Sentence, SourceError
@@ -222,7 +221,7 @@ class ArgmaxableOptions(MeasurementOptions, Deciding, total=False):
     """The options of `argmaxable`."""
 
 
-@measurement(ArgmaxableOptions, opens=layers, check=lambda limit, **_: check_above_zero(limit=limit))
+@measurement(ArgmaxableOptions, opens=layers)
 def argmaxable(source: OutputWeights, **options: Unpack[ArgmaxableOptions]) -> ArgmaxReport:
     """Decide for each token of a source's output layer whether any context vector makes it the argmax.
 

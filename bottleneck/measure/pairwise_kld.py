@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import check_seed, shown, typed
+from ..core.checks import check_pairs, check_seed, typed
 from ..core.options import Pairs
 from ..core.progress import reporting
 from ..errors import ConfigurationError, MatrixError, Parameter
@@ -32,8 +31,6 @@ CACHED = 1 << 17
 KINDS = ("log-probs", "logits")
 ROWS_IN_MEMORY = 1 << 27
 """Most entries (1 GiB of float64) that one pass over the matrix collects for drawn pairs."""
-MOST_PAIRS = 1 << 30
-"""Most pairs that are drawn: their results take 32 GiB."""
 BINS = 40
 """Number of bins of the histogram of drawn pairs."""
 LARGEST_LOG_SUM = 0.5
@@ -42,18 +39,6 @@ or logits given in place of log-probabilities exceed it."""
 NEARLY = 0.5
 """A token counts as masked everywhere if some contexts mask it by `MASK` and all others by this part of it: the
 distance depends on each context's likeliest token."""
-
-
-def _checked_pairs(pairs: Any, seed: int) -> Literal["all"] | int:
-    """Return ``"all"`` or a number of pairs; refuse anything else, and a seed below 0."""
-    check_seed(seed)
-    if isinstance(pairs, str) and pairs == "all":
-        return "all"
-    count = int(pairs) if isinstance(pairs, Integral) else 0
-    if not 2 <= count <= MOST_PAIRS:
-        least = "at least 2" if count < 2 else f"at most {MOST_PAIRS:,}"
-        raise ConfigurationError(Parameter("pairs"), f" must be 'all' or a number of {least}, not {shown(pairs)}")
-    return count
 
 
 @typed
@@ -109,7 +94,8 @@ def pairwise_kld(
     """
     if kind not in KINDS:
         raise ConfigurationError(f"unknown kind {kind!r}; the rows are one of {', '.join(KINDS)}")
-    pairs = _checked_pairs(pairs, seed)
+    check_pairs(pairs)
+    check_seed(seed)
     blocks: Blocks = log_probs if callable(log_probs) else lambda: _slices(log_probs)
     rows = _NormalizedRows(blocks, kind, eps if eps is None or isinstance(eps, Precision) else precision(eps))
     return rows.over_all_pairs() if pairs == "all" else rows.over_drawn_pairs(shape or _shape(blocks), pairs, seed)
@@ -265,7 +251,7 @@ class KldOptions(MeasurementOptions, Pairs, total=False):
     """The options of `kld`."""
 
 
-@measurement(KldOptions, check=lambda pairs, seed, **_: _checked_pairs(pairs, seed))
+@measurement(KldOptions)
 def kld(source: Source, **options: Unpack[KldOptions]) -> PairwiseKLD:
     """Measure the expected pairwise KL divergence of a source's rows, in nats (Yang et al. 2018, appendix C.1).
 

@@ -44,6 +44,21 @@ REFUSED = [
     ("rank", 2, "Missing argument"),
     ("rnk m.npy", 2, "did you mean 'rank'?"),
     ("rank m.npy --contexts many", 2, "'many' is not a valid whole number"),
+    *(
+        (line, 2, f"{line.split()[2][2:].replace('-', '_')} must be ")
+        for line in (
+            "compare m.npy --max-kl -1 m.npy",
+            "compare m.npy --min-agreement 1.5 m.npy",
+            "compare m.npy --max-ppl-ratio nan m.npy",
+            "compare m.npy --temperature 0 m.npy",
+            "compare m.npy --examples -1 m.npy",
+            "kld m.npy --pairs 1",
+            "kld m.npy --seed -1 --pairs 9",
+            "need m.npy --ranks 4,0",
+            "argmaxable m.npy --limit 0",
+            "rank m.npy --eps 2",
+        )
+    ),
     ("rank m.npy --max-memory lots", 2, "'lots' is not a size; write it as 8GiB"),
     ("rank m.npy --max-memory 5", 2, "5 bytes are too few: did you mean 5GiB?"),
     ("rank m.npy --dry-run --save-spectrum new.npz", 2, "--dry-run measures nothing"),
@@ -91,6 +106,7 @@ REFUSED = [
     (f"{GRID} --launcher slurm", 1, "cannot be submitted to Slurm from here"),
     (f"{GRID} --launcher slurm --slurm x", 2, "'x' has no '='"),
     (f"{GRID} --slurm timeout_min=5", 2, "--slurm goes with --launcher slurm"),
+    (f"{GRID} --alpha 0", 2, "alpha must lie between"),
     (f"{GRID} --vocab ten", 2, "'ten' is not a list of whole numbers"),
 ]
 
