@@ -226,7 +226,7 @@ class Comparison(Result, kind="comparison"):
         """Return this comparison with limits for `SIGNS`; what is not known, or with more than `CUT` cut, fails."""
         limits, notes = [], list(self.notes)
         if cut > CUT and any(bound is not None for bound in bounds.values()):
-            notes.append(f"no limit passes: the tokens that one of the two lacks hold more than {CUT:.1g}")
+            notes.append(f"no limit passes: tokens that one of the two lacks hold over {CUT:.1g} of the probability")
         for name, bound in bounds.items():
             if bound is not None:
                 sign = SIGNS[name]

@@ -101,7 +101,7 @@ def test_tokens_that_one_model_lacks_fail_every_limit() -> None:
     found = compare(more, z, kind="logits", max_kl=1.0)
     assert (found.passed, found.limits[0].end) == (False, None)
     assert "the 95 % interval has no known end" in str(found)
-    assert "no limit passes: the tokens that one of the two lacks hold more than 0.001" in found.notes
+    assert "no limit passes: tokens that one of the two lacks hold over 0.001 of the probability" in found.notes
 
 
 def test_roundoff_makes_no_context_an_example(runs: dict[str, Path]) -> None:
