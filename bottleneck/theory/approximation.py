@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def frobenius_lower_bound(sigma: Any, d: int, *, centered: bool = False) -> floa
         5.0
     """
     check_positive(d=d)
-    return float(np.linalg.norm(descending(sigma)[d + (not centered) :]))
+    return math.hypot(*descending(sigma)[d + (not centered) :])  # whose squares may overflow
 
 
 @typed

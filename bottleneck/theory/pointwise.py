@@ -21,7 +21,8 @@ def exact_rank(matrix: Sequence[Sequence[Any]]) -> int:
     """Return the exact rank of a matrix, by Gaussian elimination in rational arithmetic; for small matrices.
 
     Args:
-        matrix: rows of equal length of whole numbers, fractions or floats; a float is the binary fraction it stores.
+        matrix: rows of equal length of whole numbers, fractions or floats, or an array or tensor; a float is the binary
+            fraction it stores.
 
     Example:
         >>> exact_rank([[1, 2], [Fraction(1, 3), Fraction(2, 3)]])
@@ -54,6 +55,7 @@ def fractions(matrix: Sequence[Sequence[Any]]) -> list[list[Fraction]]:
 
 
 def _number(x: Any) -> Any:
+    x = x.item() if hasattr(x, "item") else x  # of an array or a tensor
     if not isinstance(x, Number):
         raise TypeError(f"{x!r} is not a number")
     return x

@@ -58,6 +58,8 @@ def power_law(sigma: Any, *, first: int = 1, last: int | None = None) -> PowerLa
     from scipy.stats import linregress, t
 
     line = linregress(np.log(np.arange(first, last + 1)), np.log(fitted))
-    exponent, error, scale = float(-line.slope), float(line.stderr), float(np.exp(line.intercept))
+    is_flat = fitted[0] == fitted[-1]  # the line is exact, and linregress divides 0 by 0
+    error, r_squared = (0.0, 1.0) if is_flat else (float(line.stderr), float(line.rvalue**2))
+    exponent, scale = 0.0 - float(line.slope), float(np.exp(line.intercept))
     width = float(t.ppf(0.975, len(fitted) - 2)) * error
-    return PowerLaw(exponent, scale, error, exponent - width, exponent + width, first, last, float(line.rvalue**2))
+    return PowerLaw(exponent, scale, error, exponent - width, exponent + width, first, last, r_squared)

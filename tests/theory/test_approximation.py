@@ -46,3 +46,7 @@ def test_embedding_sizes() -> None:
             assert d == 1 or frobenius_lower_bound(values, d - 1, centered=centered) > error
     assert recommended_embedding_size(values, 0.0) == 4
     assert recommended_embedding_size(values, 0.0, centered=True) == 5
+
+
+def test_the_squares_of_large_singular_values_do_not_overflow() -> None:
+    assert frobenius_lower_bound([3e200, 4e200, 4e200, 9e200], 1) == pytest.approx(5e200)

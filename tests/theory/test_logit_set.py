@@ -148,3 +148,4 @@ def test_exact_rank() -> None:
     assert exact_rank([[0.1, 0.3], [1, 3]]) == 2  # 0.3 is not three times 0.1 in binary
     assert exact_rank([[0, 0], [0, 0]]) == 0
     assert exact_rank(np.arange(12).reshape(3, 4)) == 2
+    assert exact_rank(np.float32([[0.1, 0.2], [1, 2]])) == exact_rank(torch.tensor([[0.1, 0.2], [1, 2]])) == 1

@@ -18,6 +18,12 @@ def test_an_exact_law() -> None:
     assert law.high - law.low < 1e-7
 
 
+def test_equal_values_are_a_law_of_exponent_zero() -> None:
+    law = power_law(np.full(9, 3.0))
+    assert (law.exponent, law.standard_error, law.low, law.high, law.r_squared) == (0, 0, 0, 0, 1)
+    assert law.scale == pytest.approx(3)
+
+
 def test_the_interval_covers_independent_noise() -> None:
     generator = np.random.default_rng(1)
     covered = 0
