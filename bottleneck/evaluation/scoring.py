@@ -63,6 +63,7 @@ def perplexity(
     """
     progress = reporting(options.get("progress", False))
     if how == "static":
+        source = source.scored()
         scores = _static(source, progress)
     elif not isinstance(source, ModelOnText) or not isinstance(source.model, RunModel):
         raise ConfigurationError(f"{how} evaluation takes a run, and {source.description['path']} is not one")
@@ -87,8 +88,9 @@ def _static(source: Source, progress: Progress) -> Perplexity:
     if targets is None or not (known := targets >= 0).any():
         raise SourceError(
             f"{source.description['path']} does not say which token came after each context, or has no column for one, "
-            "so it has no perplexity: give a run, a Hugging Face model, an n-gram model, a store of one of them, or "
-            "hidden states with targets=… in Python or token_ids in their file"
+            "so it has no perplexity: give a run, a Hugging Face model, an n-gram model, a store of one of them, "
+            "hidden states with targets=… in Python or token_ids in their file, or a function from ids (B, L) to the "
+            "logits of each next token (B, L, M)"
         )
     total, start = 0.0, 0
     with progress.bar("evaluating", source.shape[0], "tokens") as bar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ from torch import nn
 
 from ..core.checks import check_positive
 from ..core.full_precision import evaluating, full_precision
-from ..corpora.batches import batches_of
+from ..corpora.batches import Ids, batches_of
 from ..errors import ConfigurationError, MatrixError, SourceError
 from ..language_models.checked_product import WITHOUT_LOGITS
 from ..language_models.source import spanning
@@ -24,6 +24,8 @@ from .matrix import MatrixSource
 
 KEPT = 1 << 28
 """Bytes of float64 outputs that are kept from one pass to the next."""
+UNSEEN = 0.01
+"""By how much of their standard deviation logits may change with a later token that they are not to see."""
 
 
 @runtime_checkable
@@ -51,7 +53,8 @@ def from_function(function: Any, *, data: Any = None, vocab_size: int | None = N
     """Return the log-probabilities of a function's logits, with one row for each position of its output.
 
     Each pass over the matrix calls the function once per batch; one pass infers the precision. Outputs of at most
-    `KEPT` bytes are kept between passes. A torch module runs on its own device, in evaluation mode and without
+    `KEPT` bytes are kept between passes. Each position predicts the token after it, unless its logits change with that
+    token, as those of a masked language model do. A torch module runs on its own device, in evaluation mode and without
     gradients; afterwards its modes are what they were, and one that writes to its parameters or buffers is refused.
 
     Args:
@@ -127,17 +130,19 @@ class LogitsFunction:
 class _Answers:
     """The outputs for all batches as one matrix; all are kept if they are small, otherwise the last one."""
 
-    def __init__(self, function: LogitsFunction, batches: list[NDArray[np.int64]], vocab_size: int | None) -> None:
+    def __init__(self, function: LogitsFunction, batches: list[Ids], vocab_size: int | None) -> None:
         if not batches:
             raise SourceError("data is empty: a function needs at least one batch of token ids")
-        self._function, self._batches, self._vocab_size = function, batches, vocab_size
+        self._function, self._vocab_size = function, vocab_size
+        self._batches, self._are_targets = [ids for ids, _ in batches], [predicted for _, predicted in batches]
         self.native_dtypes = function.native_dtypes
-        number = next((n for n, batch in enumerate(batches) if batch.shape[1] > 1), 0)  # others do not tell the form
-        first, batch = self._ask(number), batches[number]
+        number = next((n for n, (ids, _) in enumerate(batches) if ids.shape[1] > 1), 0)  # others do not tell the form
+        batch = self._batches[number]
+        first = self._ask(batch, number)
         self._vocab_size = first.shape[-1]
         self._kept = {number: first}
-        last_only = len(first) == len(batch) and batch.shape[1] > 1
-        self._starts = [0, *accumulate(len(batch) if last_only else batch.size for batch in batches)]
+        self._last_only = len(first) == len(batch) and batch.shape[1] > 1
+        self._starts = [0, *accumulate(len(ids) if self._last_only else ids.size for ids in self._batches)]
         self.shape = (self._starts[-1], self._vocab_size)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
@@ -148,14 +153,33 @@ class _Answers:
         if number not in self._kept:
             if self.shape[0] * self.shape[1] * np.dtype(np.float64).itemsize > KEPT:
                 self._kept.clear()
-            self._kept[number] = self._ask(number)
+            self._kept[number] = self._ask(self._batches[number], number)
         answer = self._kept[number]
         if len(answer) != rows:
             raise MatrixError(f"batch {number} of the data has {len(answer)} rows of logits instead of {rows}")
         return answer
 
-    def _ask(self, number: int) -> NDArray[Any]:
-        batch = self._batches[number]
+    @cached_property
+    def targets(self) -> NDArray[np.int64] | None:
+        """(T,), the token after each position, −1 where there is none or it is no target; ``None`` if it is seen."""
+        if self._last_only or not self._is_causal():
+            return None
+        pairs = zip(self._batches, self._are_targets, strict=True)
+        known = (np.where(predicted & (ids < self.shape[1]), ids, -1) for ids, predicted in pairs)
+        return np.concatenate([np.pad(ids[:, 1:], ((0, 0), (0, 1)), constant_values=-1).ravel() for ids in known])
+
+    def _is_causal(self) -> bool:
+        """Return whether logits stay as they are when the last token of the smallest batch is another one."""
+        number = min(range(len(self._batches)), key=lambda n: (self._batches[n].shape[1] < 2, self._batches[n].size))
+        ids = self._batches[number]
+        other = np.concatenate([ids[:, :-1], (ids[:, -1:] + 1) % self.shape[1]], 1)
+        before, after = (
+            each.reshape(*ids.shape, -1)[:, :-1] for each in (self._answer(number), self._ask(other, number))
+        )
+        moved = np.subtract(before, after, out=np.zeros(before.shape), where=before != after)
+        return bool((np.abs(moved) <= UNSEEN * before[np.isfinite(before)].std()).all()) if before.size else False
+
+    def _ask(self, batch: NDArray[np.int64], number: int) -> NDArray[Any]:
         try:
             logits = self._function(batch)
         except IndexError as error:
@@ -174,9 +198,10 @@ class _Answers:
         return np.array(logits.reshape(-1, logits.shape[-1]))  # the function may reuse its memory
 
 
-def _alike(texts: list[Any]) -> Iterator[NDArray[np.int64]]:
-    """Yield the ids of texts in their order, consecutive ones of one length together, (B, L)."""
+def _alike(texts: list[Any]) -> Iterator[Ids]:
+    """Yield texts in their order, consecutive ones of one length together: ids and which are targets, (B, L) each."""
     for length, group in groupby(texts, key=lambda text: 0 if isinstance(text, str) else len(text[0])):
         if not length:
             raise SourceError("a function reads token ids, not texts: encode them, tokenizer(texts)['input_ids']")
-        yield np.stack([ids for ids, _ in group])
+        ids, are_targets = zip(*group, strict=True)
+        yield np.stack(ids), np.stack(are_targets)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,6 +172,16 @@ class MatrixSource(Source):
         """Return what the inspection says of floors, masks, truncations and lost digits."""
         return self._whole_inspection().replaced()
 
+    def scored(self) -> Self:
+        """Return the rows whose next token is known, of a function of tokens."""
+        targets = getattr(self._matrix, "targets", None)
+        if targets is None:
+            return self
+        part, places = copy.copy(self), np.flatnonzero(targets[: self.shape[0]] >= 0)
+        part._matrix, part.targets = _Chosen(self._matrix, places), targets[places]
+        part._keep_first(len(places))
+        return part
+
     def _keep_first(self, contexts: int) -> None:
         """Forget what is known of all rows: the first ones are inspected without the others."""
         super()._keep_first(contexts)
@@ -253,6 +264,17 @@ class MatrixSource(Source):
             Parameter("kind", "matrix"),
             " for the rank of the rows as they are",
         )
+
+
+class _Chosen:
+    """Some rows of a matrix, at ascending places."""
+
+    def __init__(self, matrix: Any, places: NDArray[np.int64]) -> None:
+        self._matrix, self._places, self.shape = matrix, places, (len(places), matrix.shape[1])
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        places = self._places[rows]
+        return np.asarray(self._matrix[places[0] : places[-1] + 1][places - places[0]])
 
 
 def _are_probabilities(rows: NDArray[Any]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import ConfigurationError, MatrixError, SourceError
@@ -61,6 +62,32 @@ def test_blocks_of_any_size_across_batches_that_are_asked_once_a_pass() -> None:
     for rows in (5, 1, 3, 14, 100):
         np.testing.assert_allclose(rows_of(source, rows), expected, atol=1e-12)
         assert asked == [(2, 7), (3, 11), (1, 40)]
+
+
+def _losses(ids: NDArray[np.int64]) -> list[float]:
+    return [-log_softmax(logits(row), axis=1)[range(len(row) - 1), row[1:]].sum() for row in ids]
+
+
+def test_each_position_predicts_the_token_after_it() -> None:
+    count, total = sum(ids[:, 1:].size for ids in BATCHES), sum(sum(_losses(ids)) for ids in BATCHES)
+    found = sb.perplexity(logits, data=BATCHES)
+    assert (found.tokens, found.loss) == (count, pytest.approx(total / count))
+    compared = sb.compare(logits, lambda ids: 2 * logits(ids), data=BATCHES)
+    assert compared.contexts == count
+    assert compared.nll is not None
+    assert compared.nll[0] == pytest.approx(total / count)
+    assert sb.open(logits, data=BATCHES).shape == (sum(ids.size for ids in BATCHES), M)
+    ids = BATCHES[1]
+    some = {"input_ids": ids, "labels": np.where(np.arange(11) < 8, -100, ids)}
+    assert sb.perplexity(logits, data=some).tokens == 3 * len(ids)
+
+
+@pytest.mark.parametrize("seen", [lambda ids: logits(ids[:, ::-1]), lambda ids: logits(ids)[:, -1]])
+def test_logits_that_have_seen_the_next_token_or_are_of_the_last_position_have_no_perplexity(seen: Any) -> None:
+    with pytest.raises(SourceError, match="does not say which token came after each context"):
+        sb.perplexity(seen, data=BATCHES)
+    compared = sb.compare(seen, seen, data=BATCHES)
+    assert (compared.nll, compared.statistics["kl"].value) == (None, 0)
 
 
 def test_padding_is_not_read() -> None:
