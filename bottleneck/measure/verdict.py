@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..errors import Function, Parameter, Sentence
-from ..spectrum import RankEstimate
+from ..spectrum import EPS, RankEstimate
+from ..spectrum.judge import OF_ROUNDING
 
 BEYOND = Sentence("a larger d or another output layer; first ", Function("need"))
 DRAW = Sentence(Function("spectrum", "plot()"), " draws the singular values about the tolerance")
 PRECISION = Sentence(Parameter("eps"), " says how precise the numbers are")
 AGAIN = "measure log_softmax of logits in float32 or float64"
 HIDDEN_SIZE = Sentence(Parameter("estimate_hidden_size"), " finds d, if a softmax made the rows")
+REMEDY = re.compile("[;:] (take|leave|scale) ")
+"""The remedy that a doubt ends with."""
 MISSING = (
     "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"
 )
@@ -97,13 +101,15 @@ def _open(rank: RankEstimate, name: str, most: str, d: int | None, *, assumed: s
         settles = "a larger width or the method tsqr settles it"
         return Verdict(Sentence(f"open: the {name} is at least {rank.low:,}{allowed}; ", doubt), settles)
     if not rank.doubt:
-        doubt, settles = "it depends on the tolerance", PRECISION if assumed else DRAW
+        is_narrow = of_a_model and EPS.get(assumed or "", 0.0) > EPS["float32"]
+        doubt, settles = "it depends on the tolerance", AGAIN if is_narrow else PRECISION if assumed else DRAW
         if d is not None and rank.low > d + 2:
             beyond = f"beyond a softmax with d = {d:,}, which has at most rank {d + 2:,}"
             return Verdict(f"{beyond}: {name} {rank}, depending on the tolerance", "")
     else:
-        doubt, again = rank.doubt, AGAIN if of_a_model else ""
+        doubt, again = rank.doubt, AGAIN if of_a_model and not REMEDY.search(rank.doubt) else ""
         unrounded = (Parameter("eps", assumed), " settles it, if the numbers were never rounded to another type")
+        assumed = assumed if doubt.startswith(OF_ROUNDING) else None
         settles = Sentence(*(unrounded if assumed else ()), "; otherwise " if assumed and again else "", again)
     return Verdict(Sentence(f"open: the {name} is {rank}{allowed}; ", doubt), settles)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from csv import Error as CsvError
 from pathlib import Path
@@ -55,7 +56,7 @@ class FileRows:
 def unreadable(path: Path, error: Exception) -> SourceError:
     """Return the error for a file that its reader cannot read."""
     message = first_line(error)[:LONGEST]
-    if isinstance(error, pickle.UnpicklingError) or "pickle" in message or "weights_only" in message:
+    if isinstance(error, pickle.UnpicklingError) or re.search("pickle|weights_only|Python objects", message):
         # NumPy and torch would advise to let it run code.
         message = "it is of another kind, or holds Python objects: save the array alone by numpy.save or torch.save"
     return SourceError(f"{path} cannot be read as a {path.suffix} file: {message}; write or copy it again")

@@ -251,10 +251,13 @@ class MatrixSource(Source):
         if abs(sums[first]) > ABOUT_ONE and (why := _other_logarithms(block[wrong[:1]])):
             raise MatrixError(f"{row} holds {why} to get natural logarithms")
         if left_out := int(np.isneginf(block[first]).sum()):
+            missing = -math.expm1(sums[first])
+            total = f"{1 - missing:.6g}" if missing > ABOUT_ONE else f"1 − {missing:.2g}"
             raise MatrixError(
-                f"{row} holds -inf for {left_out:,} of its tokens, and the probabilities of the others sum to "
-                f"{math.exp(sums[first]):.6g}: give the log-probabilities of all tokens, as they are before the most "
-                "likely ones are chosen (top-k, top-p)"
+                f"{row} holds -inf for {left_out:,} of its tokens, and the probabilities of the others sum to {total}: "
+                "give the log-probabilities of all tokens, as they are before the most likely ones are chosen (top-k, "
+                "top-p), or normalize the others again: use ",
+                Parameter("kind", "logits"),
             )
         raise MatrixError(
             f"{row} is not a row of log-probabilities: the logarithm of its probabilities' sum is {sums[first]:.3g}, "

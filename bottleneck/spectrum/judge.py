@@ -70,6 +70,8 @@ class Evidence:
     """`entry_roundoff` of the logits before they were normalized."""
 
 
+OF_ROUNDING = "so few directions are left", "a floor of noise stands", "below σ ="
+"""How doubts begin that a given precision settles, if the numbers were never rounded to another type."""
 Rule = Callable[[Values, Evidence], Interval | None]
 
 
@@ -207,10 +209,10 @@ def behind_noise(values: Values, evidence: Evidence) -> Interval | None:
     if evidence.noise <= evidence.roundoff / MARGIN:  # what stands above the noise is there, whatever the tolerance
         found = by_press(values, evidence)
         return Interval(min(found.low, max(low, 1)), max(found.high, count_above(values, evidence.noise)))
-    why = f"a floor of noise stands at σ = {evidence.noise / NOISE_FACTOR:.3g}, and what lies below it cannot be told"
+    why = f"{OF_ROUNDING[1]} at σ = {evidence.noise / NOISE_FACTOR:.3g}, and what lies below it cannot be told"
     why = ALIKE if math.isinf(evidence.noise) else why
     if evidence.eps.noise and evidence.eps.noise.may_be_signal:
-        why = f"below σ = {evidence.noise / NOISE_FACTOR:.3g} the numbers look rounded, or {MORE}"
+        why = f"{OF_ROUNDING[2]} {evidence.noise / NOISE_FACTOR:.3g} the numbers look rounded, or {MORE}"
     return Interval(low, evidence.full, why)
 
 
@@ -240,7 +242,7 @@ def unseen(values: Values, evidence: Evidence) -> Interval | None:
     if not hidden_by_rounding(values, evidence) and _settled(values, evidence).high < evidence.nearly_full:
         return None
     low = max(1, count_above(values, evidence.unseen))
-    return Interval(low, low, "so few directions are left that they do not show whether the numbers were rounded")
+    return Interval(low, low, f"{OF_ROUNDING[0]} that they do not show whether the numbers were rounded")
 
 
 SETTLING: tuple[Rule, ...] = (ends_in_noise, ends, behind_noise, by_press)
