@@ -118,5 +118,5 @@ def looks_rounded(eps: Precision, what: str = "the numbers") -> str:
         return ""
     if math.isinf(eps.coarse.step):
         return f"{what} of a row differ by their roundoff at most: the KL of the unrounded numbers cannot be told"
-    found = f"{what} look rounded in steps of about {eps.coarse.step:.2g}"
+    found = f"{what} look rounded in steps of about {eps.coarse.step:.2g}, or hold as much noise"
     return f"{found}, or {MORE}" if eps.coarse.may_be_signal else f"{found}: the KL of the unrounded numbers may differ"

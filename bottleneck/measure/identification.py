@@ -107,7 +107,8 @@ class Identification(Result, kind="identification"):
             mean, spread = self.on_ellipse
             yield Quantity("", None, "‖(h − β)/γ‖²/d", text=f"{mean:.8f} ± {spread:.1g} over the rows")
         yield Quantity("unrelated", self.unrelated, "unrelated W", text=f"leaves {self.unrelated:.3g} outside")
-        yield Quantity("next", NEXT.get(self.verdict, COMPARE), "next")
+        following = NEXT.get(self.verdict, COMPARE) if self.contexts else "rows that show more tokens may tell"
+        yield Quantity("next", following, "next")
 
     def _tests(self) -> dict[str, Test | None]:
         return {"outside span(W)": self.span, "off the ellipse": self.ellipse, "mean": self.mean}
@@ -225,6 +226,12 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
     apart = int((np.abs(squares[0]) > CLEAR * squares[1]).sum())
     if verdict == SAME and apart:
         why += f", but for {apart:,} of {len(entries.rows):,} rows, whose states have another size"
+    if verdict == STATES and norm is not None and (size := _common_size(squares, norm)):
+        why += f"; those of all rows are {size:.4g} times as long, as at a temperature of {1 / size:.4g}"
+    is_whole = not isinstance(rows, PartialSource)
+    if is_whole and (coarse := rows.precision.coarse) and np.isfinite(coarse.step) and verdict in (SAME, LAYER, STATES):
+        why += f"; the rows look rounded in steps of about {coarse.step:.2g}, or hold as much noise, which hides small "
+        why += "changes of W"
     verdict = EDITED if has_more and verdict in (SAME, LAYER) else verdict  # by tokens that were added
     if (verdict in (NOT, UNKNOWN) and differ) or has_more:
         why += f"; {vocabularies}"
@@ -232,6 +239,15 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
     on_ellipse = (1 + float(known.mean()), float(known.std())) if known.size else None
     return Identification(**about, verdict=verdict, contexts=len(entries.rows), span=measured[0], ellipse=measured[1],
                           on_ellipse=on_ellipse, mean=measured[2], why=why)  # fmt: skip
+
+
+def _common_size(squares: Matrix, norm: Ellipse) -> float | None:
+    """Return how much longer than the norm leaves them all states are, or ``None`` if rows differ or β is added."""
+    known = np.isfinite(squares[0])
+    ratios = 1 + squares[0, known]
+    middle = float(np.median(ratios)) if known.any() else 0.0
+    alike = np.abs(ratios - middle) <= CLEAR * squares[1, known] * middle
+    return float(np.sqrt(middle)) if middle > 0 and alike.all() and not np.any(norm.beta) else None
 
 
 def _may_hide_a_rounding(rows: Source, d: int, entries: Entries) -> bool:

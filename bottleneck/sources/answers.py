@@ -92,8 +92,12 @@ class Answer(NamedTuple):
     """Ids of its tokens, if they are known."""
 
 
+NOTHING = Answer(None, [], None)
+"""What holds no text, such as the error of a request that failed."""
+
+
 def read_answers(path: str) -> list[Answer]:
-    """Return the texts in a file that holds a server's answer in each line, or one in all.
+    """Return the texts in a file that holds a server's answer in each line, or one in all; `NOTHING` for other lines.
 
     Raises:
         SourceError: for a file that cannot be read or does not hold such answers; where log-probabilities are missing,
@@ -104,7 +108,7 @@ def read_answers(path: str) -> list[Answer]:
     try:
         for record in _records(Path(path)):
             first = record if first is None else first
-            answers += _answers(record, {})
+            answers += [*_answers(record, {})] or [NOTHING]
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     except DAMAGE as error:

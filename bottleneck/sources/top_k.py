@@ -62,7 +62,8 @@ class TopK(PartialSource):
     """
 
     def __init__(self, answers: Sequence[Answer], path: str) -> None:
-        self._answers = [(each.before, each.ids, [row is not None for row in each.contexts]) for each in answers]
+        shown = [each for each in answers if each.contexts]
+        self._answers = [(each.before, each.ids, [row is not None for row in each.contexts]) for each in shown]
         contexts = [context for answer in answers for context in answer.contexts if context is not None]
         names = [name for context in contexts for name in context.log_probs]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -80,6 +81,9 @@ class TopK(PartialSource):
             if context is not None
         ]
         self.description = {"path": path, "kind": "top-k", "head": None, "corpus": None, "split": None}
+        if len(shown) < len(answers):
+            failed = f"{len(answers) - len(shown):,} of {len(answers):,} answers"
+            self.description["note"] = f"left out {failed}, which show no token, as errors do"
         self.shape = (len(contexts), len(numbers))
         self._leave_out_unclear()
         if not self._values.size:

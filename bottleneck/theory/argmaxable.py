@@ -44,6 +44,8 @@ class ArgmaxReport(Result, kind="argmaxable"):
     """Number of tokens for which a linear program was solved; the search decided the others."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """What was measured; empty for embeddings that were given as such."""
+    equal: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Those of ``unargmaxable`` that have the row and the bias of another token: they are tied with it at best."""
     padding: Mapping[str, Any] = field(default_factory=dict)
     """Rows of W beyond the tokenizer's tokens: ``first``, ``last``, and those of them in ``unargmaxable`` and
     ``unknown``; empty if W has as many rows, or that is unknown."""
@@ -71,7 +73,8 @@ class ArgmaxReport(Result, kind="argmaxable"):
         verdict = f"each of the {self.vocab:,} tokens is the argmax of some context vector"
         if len(never) or unknown:
             undecided = f"; {unknown:,} are undecided" if unknown else ""
-            verdict = f"{len(never):,} of {self.vocab:,} tokens can never be the argmax{undecided}"
+            ties = f", {len(self.equal):,} of which have another's row and tie at best" if len(self.equal) else ""
+            verdict = f"{len(never):,} of {self.vocab:,} tokens can never be the argmax{ties}{undecided}"
         yield Quantity("verdict", verdict, "verdict")
         yield Quantity("", len(never), "never the argmax", TABLE)
         text = f"{others:,}; each is the argmax for some context vector"
@@ -169,12 +172,17 @@ def unargmaxable(
             proved = before - len(witnesses.missing) if isinstance(decision, np.ndarray) else 1
             bar.advance(proved, f"{len(certificates):,} never the argmax")
     # The context vector of one token may also prove another whose program was stopped.
+    never = np.array(sorted(certificates), dtype=np.int64)
+    known = never[np.isfinite(bias[never])]
+    rows = np.column_stack([W, bias])[known]
+    _, place, copies = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
     missing, margins = witnesses.missing, np.ldexp(witnesses.margins, b_exponent)
     return ArgmaxReport(
         vocab=layer.vocab,
         embedding_size=layer.dimension,
-        unargmaxable=np.array(sorted(certificates), dtype=np.int64),
-        unknown=missing[~np.isin(missing, list(certificates))],
+        unargmaxable=never,
+        unknown=missing[~np.isin(missing, never)],
+        equal=known[copies[place.ravel()] > 1],
         least_margin=min(margins[np.isfinite(margins)].tolist(), default=None),
         largest_residual=max((each.residual for each in certificates.values()), default=None),
         contexts=np.ldexp(witnesses.contexts, b_exponent - w_exponent),

@@ -125,6 +125,15 @@ def test_a_model_that_runs_in_a_narrower_type(dtype: torch.dtype) -> None:
     assert one(rows_of(edited(edited(model, head), lambda each: each.to(dtype).float())), model).verdict == NOT
 
 
+def test_one_temperature_of_all_rows_and_noise_are_named() -> None:
+    model = llama()
+    rows = rows_of(model)
+    found = one(log_softmax(rows / 0.8, 1), model)
+    assert (found.verdict, found.why.endswith("1.25 times as long, as at a temperature of 0.8")) == (STATES, True)
+    noisy = one(rows + np.random.default_rng(0).normal(0, 0.01, rows.shape).astype(rows.dtype), model)
+    assert "or hold as much noise, which hides small changes of W" in noisy.why
+
+
 def test_rows_at_two_temperatures_are_counted() -> None:
     model = llama()
     rows = rows_of(model)

@@ -36,6 +36,17 @@ def test_one_answer_over_several_lines_or_in_a_list(tmp_path: Path) -> None:
         assert np.array_equal(parts[0].log_probs, expected[0].log_probs[: 2 if name == "one.json" else 4])
 
 
+def test_the_errors_of_failed_requests_are_left_out_and_counted(tmp_path: Path) -> None:
+    record = {
+        "prompt_logprobs": [None, *({str(t): {"logprob": -1.0 - t / 7}} for t in (5, 6))],
+        "prompt_token_ids": [5, 6, 5],
+    }
+    source = open_source(write(tmp_path / "a.jsonl", [{"error": {"code": 500}}, record, {"error": {"code": 429}}]))
+    assert source.shape[0] == 2
+    assert source.description["note"] == "left out 2 of 3 answers, which show no token, as errors do"
+    assert source.tokens()[0]["input_ids"].tolist() == [[5, 6, 5]]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

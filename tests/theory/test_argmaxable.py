@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -80,6 +81,10 @@ def test_whole_numbers_are_decided_as_by_one_program(seed: int, d: int, vocab: i
     assert report.unknown.size == 0
     check(report, W, b)
     assert report.unargmaxable.tolist() == [token for token in range(vocab) if by_one_program(W, b, token)]
+    rows = [(*w, each) for w, each in zip(W.tolist(), b.tolist(), strict=True)]
+    equal = [token for token, row in enumerate(rows) if rows.count(row) > 1 and math.isfinite(row[-1])]
+    assert report.equal.tolist() == equal
+    assert (f"{len(equal)} of which have another's row and tie at best" in str(report)) == bool(equal)
 
 
 def test_a_polytope_is_its_vertices() -> None:
