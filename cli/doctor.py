@@ -90,7 +90,7 @@ def check(path: Path) -> str:
     from softmax_bottleneck import corpora
     from softmax_bottleneck.corpora.ids import is_ids, read_ids
     from softmax_bottleneck.errors import SourceError
-    from softmax_bottleneck.language_models.checkpoint import is_run, load, read_state, state_files
+    from softmax_bottleneck.language_models.checkpoint import CONFIG, is_run, load, read_config, read_state, state_files
     from softmax_bottleneck.sources.kinds import sniff
     from softmax_bottleneck.sources.states_folder import open_folder
     from softmax_bottleneck.sources.store import StoreSource, open_zarr
@@ -112,4 +112,6 @@ def check(path: Path) -> str:
         corpus = read_ids(path.resolve())
         tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
         return f"a complete corpus: {tokens} tokens; every file matches its checksum"
+    if (path / CONFIG).exists():
+        read_config(path)  # which says what is wrong with it
     raise SourceError(f"{path} is neither a run folder, a log-probability store, hidden states nor a corpus")

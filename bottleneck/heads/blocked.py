@@ -14,6 +14,7 @@ softmax, and :math:`π_k p_k (s_k - P^*/P)` with :math:`s_k = \sum_x p_k(x) P^*(
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
@@ -80,7 +81,9 @@ def blocked_loss(scores: Scores, targets: Tensor, *, reduction: Reduction = "mea
     result: Tensor = _BlockedNLL.apply(layout, per_row, targets, *layout.pack(scores))
     if per_row and reduction != "none":
         result = result.sum(dtype=sum_type(result.device))
-    return result / len(targets) if reduction == "mean" else result
+    if reduction != "mean":
+        return result
+    return result / len(targets) if len(targets) else result + math.nan  # whose gradient is 0, as torch's is
 
 
 class _Layout(NamedTuple):

@@ -109,6 +109,8 @@ class RankReport(Result, kind="rank"):
     """For each ε the number of directions that hold all but a share ε of Σσ²; ``None`` if a sketch cannot tell."""
     entropy_rank: Magnitude | None
     stable_rank: Magnitude
+    effective_rank_centered: Mapping[str, Count | None] | None = None
+    """The same of the row-centred log P, without the direction that all contexts share; ``None`` for a sketch."""
     certificate: Certificate
     """What the method checked of the spectrum, and what it does not resolve."""
     verdict: str = ""
@@ -181,6 +183,8 @@ class RankReport(Result, kind="rank"):
         """Yield the verdict, both ranks with their evidence, related ranks, and how they were computed."""
         counts = {name: "an unknown number" if n is None else f"{n:,}" for name, n in self.effective_rank.items()}
         held = f"{', '.join(counts.values())} directions hold 99.9, 99.99, 99.999 % of Σσ²"
+        if of_centered := self.effective_rank_centered:
+            held += f"; row-centred {', '.join(f'{n:,}' for n in of_centered.values())}"
         entropy = "unknown" if self.entropy_rank is None else f"{self.entropy_rank:.1f}"
         by_rule = ", ".join(f"{rule} {count:,}" for rule, count in self.rank_by_rule.items())
         eps, certificate = self.eps, self.certificate
@@ -314,7 +318,10 @@ def report_of(
         known: the fields of `RankReport` that do not follow from these.
     """
     values, residual = spectrum.values, spectrum.residual
-    effective = {name: effective_rank(values, epsilon=float(name), residual=residual) for name in ENERGY_LEFT_OUT}
+    effective, of_centered = (
+        {name: effective_rank(each, epsilon=float(name), residual=residual) for name in ENERGY_LEFT_OUT}
+        for each in (values, spectrum.centered)
+    )
     errors = ("frobenius_relative_error", "driver", "residual", "error", "centered_error")
     report = RankReport(
         contexts=spectrum.shape[0],
@@ -323,6 +330,7 @@ def report_of(
         rank=rank,
         rank_centered=rank_centered,
         effective_rank=effective,
+        effective_rank_centered=None if residual else of_centered,
         entropy_rank=None if residual else entropy_rank(values),
         stable_rank=stable_rank(values, residual=residual),
         certificate={"finite": True, **{name: getattr(spectrum, name) for name in errors}},

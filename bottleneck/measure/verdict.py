@@ -15,7 +15,7 @@ DRAW = Sentence(Function("spectrum", "plot()"), " draws the singular values abou
 PRECISION = Sentence(Parameter("eps"), " says how precise the numbers are")
 AGAIN = "measure log_softmax of logits in float32 or float64"
 HIDDEN_SIZE = Sentence(Parameter("estimate_hidden_size"), " finds d, if a softmax made the rows")
-REMEDY = re.compile("[;:] (take|leave|scale) ")
+REMEDY = re.compile("[;:] (take|leave|scale|give|shift) ")
 """The remedy that a doubt ends with."""
 MISSING = (
     "directions of the hidden states, the output embeddings or the log-partition are missing or lie below the tolerance"

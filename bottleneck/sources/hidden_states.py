@@ -91,10 +91,17 @@ def open_states(
         normalize = _norm(norm, layer.hidden_size)
         states = [normalize(each.float()) for each in states]
     starts = [0, *np.cumsum([len(each) for each in states])[:-1].tolist()]
-    return states_of(
-        layer, torch.cat(states), ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None,
-        tokenizer=names,
-    )  # fmt: skip
+    hidden = torch.cat(states)
+    given = states_of(
+        layer, hidden, ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None, tokenizer=names
+    )
+    if zeros := int((hidden == 0).all(1).sum()):
+        said = f"{zeros:,} of {len(hidden):,} states are zero, as padding is: mark it with {MASK}, or leave it out"
+        given.description = {
+            **given.description,
+            "note": "; ".join([*filter(None, [given.description.get("note")]), said]),
+        }
+    return given
 
 
 def layer_of(head: str, bias: Any, **given: float | None) -> tuple[Softmax, Names | None]:
@@ -337,6 +344,7 @@ def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, no
         return Sentence(f"{perplexity}, and these states look as if ", likeliest), ""
     if as_given <= chance - BETTER:
         return "", ""
-    doubt = "the model is untrained, the text is random, or states and head do not belong together"
+    before = "" if normed else "the states were taken before the final norm, "
+    doubt = f"the model is untrained, the text is random, {before}or states and head do not belong together"
     better = "no" if as_given >= chance else "hardly"
     return "", f"{perplexity}, {better} better than {layer.vocab_size:,} equally likely tokens: {doubt}"

@@ -7,6 +7,7 @@ import os
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import singledispatch
 from inspect import signature
 from pathlib import Path
@@ -273,8 +274,11 @@ def labelled(sources: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
 def _label_of(source: Any) -> tuple[str, Any]:
     """Return the label, or an empty text, and the source itself; FILE:NAME is an array in a file."""
     match = _LABELLED.match(source) if isinstance(source, str) else None
-    if match is None or Path(source).exists() or Path(source.rpartition(":")[0] or source).exists():
+    if match is None:
         return "", source
+    with suppress(OSError):  # of a label that is too long for a file's name
+        if Path(source).exists() or Path(source.rpartition(":")[0] or source).exists():
+            return "", source
     return match["label"], match["source"]
 
 

@@ -196,7 +196,10 @@ def _explain(error: ValidationError, where: str, values: Mapping[str, Any]) -> N
     for part in first["loc"][:-1]:
         section = section.model_fields[str(part)].annotation
     key, known = ".".join(map(str, first["loc"])), section.model_fields
-    near = meant(key, [name for name in flat({**RunConfig().model_dump(mode="json"), **values}) if name != key])
+    names = flat({**RunConfig().model_dump(mode="json"), **values})
+    near = meant(key, [name for name in names if not f"{name}.".startswith(f"{key}.")]) or meant(
+        key.split(".")[-1], known
+    )
     raise ConfigurationError(f"{where}: unknown key {key!r}; known keys there are {', '.join(known)}{near}") from None
 
 

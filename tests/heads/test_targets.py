@@ -43,16 +43,18 @@ def test_ignored_targets_are_as_if_they_were_not_there(name: str, reduction: Any
 @every_head
 @pytest.mark.parametrize("ignored", [True, False])
 def test_no_targets_at_all(name: str, ignored: bool, make: Make) -> None:
-    """As torch has it: the mean of nothing is NaN, its sum 0; gradients of the sum are 0."""
+    """As torch has it: the mean of nothing is NaN, its sum 0; gradients of both are 0."""
     count = 3 if ignored else 0
     head, hidden = make(name), torch.randn(count, 5, dtype=torch.float64, requires_grad=True)
     targets, ignore = torch.full((count,), -100), -100 if ignored else None
-    assert head.nll(hidden, targets, ignore_index=ignore).isnan()
+    mean = head.nll(hidden, targets, ignore_index=ignore)
+    assert mean.isnan()
     assert head.nll(hidden, targets, reduction="none", ignore_index=ignore).tolist() == [0.0] * count
     total = head.nll(hidden, targets, reduction="sum", ignore_index=ignore)
     assert total.item() == 0
-    for gradient in torch.autograd.grad(total, [hidden, *head.parameters()]):
-        assert not gradient.any()
+    for loss in (mean, total):
+        for gradient in torch.autograd.grad(loss, [hidden, *head.parameters()]):
+            assert not gradient.any()
 
 
 @every_masked
