@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from softmax_bottleneck.core.options import RANK
 from .options import example, format_option, json_option, options_of, pair, progress
 from .outputs import echo, show_all
 from .paths import Output
-from .sources import measure_all, with_source
+from .sources import given_options, measure_all, with_source
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.parallel import Processes
@@ -104,8 +105,8 @@ def command(
     if not processes.first:
         return
     if models and not settings["dry_run"] and settings["extended"] is None:
-        keep = f"'bottleneck dump {models[0]} --states --out FOLDER' keeps"
-        progress().line(f"{keep} the hidden states: commands that take FOLDER do not run the model again")
+        keep = shlex.join(["bottleneck", "dump", models[0], *given_options(), "--states", "--out", "FOLDER"])
+        progress().line(f"{keep} keeps the hidden states: commands that take FOLDER do not run the model again")
     if save_spectrum is not None and reports:
         write_spectra(save_spectrum, [report.saved_spectrum for report in reports])
     if plot_to is not None and reports:

@@ -109,6 +109,17 @@ def _runs_in(name: str) -> list[str]:
     return [str(each.parent) for each in inside] or [name]
 
 
+def given_options() -> list[str]:
+    """Return the options that open a source, as they were given to this command."""
+    context, words = click.get_current_context(), []
+    assert context is not None
+    for each in context.command.params:
+        name = str(each.name)
+        if name in OPENING and name != "device" and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            words += [each.opts[0], *([] if getattr(each, "is_flag", False) else [str(context.params[name])])]
+    return words
+
+
 def _own_options(text: str, shown: Mapping[str, Option]) -> tuple[str, dict[str, Any]]:
     """Return a source and the options after it, as in ``"q4=q4.npy --kind logits"``."""
     name, dashes, rest = text.partition(" --")

@@ -395,6 +395,6 @@ def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False)
     if error and digits <= MOST_DIGITS - short:
         text = f"{value:.{digits}f} ± {error:.{digits}f}{unit}"
     else:
-        text = f"{value:.{max(4 - 2 * short * bool(error), len(f'{value:.0f}'))}g}"
+        text = f"{value:.{max(4 - 2 * short * bool(error), min(len(f'{value:.0f}'), 12))}g}"
         text += ("" if estimate.standard_error is None or is_wide else f" ± {error:.{2 - short}g}") + unit
     return text + (f", roundoff {half:.1g}" if not short and estimate.roundoff is not None else "")

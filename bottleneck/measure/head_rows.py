@@ -180,7 +180,7 @@ def head_rows(
         cosines=tuple(cosines[alike].tolist()),
         median_cosine=middle,
         outliers=ids[4],
-        groups=tuple((int(side.sum()), float(np.median(norms[side]))) for side in sizes),
+        groups=tuple((int(side.sum()), float(np.median(norms[side]))) for side in sizes if side.sum() < (1 - MOST) * M),
         median_norm=float(np.median(norms)),
         mean_norm=float(mean.norm()),
         tried=tried,

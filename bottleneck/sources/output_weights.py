@@ -52,7 +52,10 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
         layer = weights_of(source, {"path": type(source).__name__, "kind": "head", "head": name_of(source)})
     elif kind in (KINDS["array file"], KINDS["array"]):
         W, path = (read_array(source), source) if isinstance(source, str) else (source, "array")
-        layer = weights_of(softmax_of(W, bias), {"path": path, "kind": "head", "head": "softmax"})
+        head, about = softmax_of(W, bias), {"path": path, "kind": "head", "head": "softmax"}
+        if (M := len(head.weight)) < (d := head.weight.shape[1]):
+            about["note"] = f"W, (M, d), has fewer rows than columns: give its transpose if M is {d:,}, not {M:,}"
+        layer = weights_of(head, about)
     else:
         raise SourceError(f"{kind.what} is not an output layer: give a model, or W, (M, d), as an array or FILE:NAME")
     if options.get("vocab") == "tokenizer" and layer.own_tokens is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,8 @@ def test_rank_of_a_model_says_once_how_to_keep_its_states(save: Any, text: Path,
     model = str(save("llama"))
     (Path(model) / "hidden").mkdir()  # a folder of the user's
     done = CliRunner().invoke(main, ["rank", model, "--data", str(text), "--context-length", "16", "--contexts", "50"])
-    told = f"'bottleneck dump {model} --states --out FOLDER' keeps the hidden states"
+    given = ["--data", str(text), "--contexts", "50", "--context-length", "16"]
+    told = f"{shlex.join(['bottleneck', 'dump', model, *given, '--states', '--out', 'FOLDER'])} keeps the hidden states"
     assert (done.stderr.count(told), done.stdout.count(told)) == (1, 0), done.output
     np.save(tmp_path / "m.npy", np.eye(3))
     done = CliRunner().invoke(main, ["rank", str(tmp_path / "m.npy"), "--kind", "matrix"])

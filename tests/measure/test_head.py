@@ -233,3 +233,10 @@ def test_a_negative_scale_turns_the_order_around(scale: float) -> None:
 def test_what_is_refused(measure: Any, source: Any, sentence: str, runs: dict[str, Path]) -> None:
     with pytest.raises(BottleneckError, match=sentence):
         measure(runs["mos"] if isinstance(source, str) and source == "mos" else source)
+
+
+def test_a_transposed_layer_is_asked_about() -> None:
+    W = np.random.default_rng(0).standard_normal((40, 6))
+    for measure in (sb.head, argmaxable):
+        assert "give its transpose if M is 40, not 6" in str(measure(W.T))
+        assert "transpose" not in str(measure(W))

@@ -71,6 +71,7 @@ def test_the_numbers_in_it() -> None:
     assert found["rank_centered"]["sigma_r"] == pytest.approx(centred[3])
     assert found["rank_by_rule"] == {"press": 5, "numpy": 5, "gap": 5}
     assert found["effective_rank"]["1e-4"] == effective_rank(values, epsilon=1e-4)
+    assert found["effective_rank_centered"]["1e-4"] == effective_rank(centred, epsilon=1e-4)
     assert found["stable_rank"] == pytest.approx(np.linalg.norm(matrix) ** 2 / values[0] ** 2)
     assert found["eps"] == {"value": 2.0**-23, "dtype": "float32", "assumed": False}
     assert (found["seconds"], found["peak_memory_bytes"], found["version"]) == (1.25, 3 << 29, __version__)
