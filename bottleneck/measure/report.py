@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
 
 from pydantic import ConfigDict, GetPydanticSchema, with_config
 from typing_extensions import TypedDict
@@ -99,6 +99,8 @@ class RankReport(Result, kind="rank"):
     """Name of the spectrum method."""
     method_why: str = ""
     """Why this method was chosen."""
+    rule: Literal["press"] = "press"
+    """The tolerance that both ranks are counted by."""
     rank: RankEstimate
     """Rank of log P."""
     rank_centered: RankEstimate

@@ -57,7 +57,10 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
             about["note"] = f"W, (M, d), has fewer rows than columns: give its transpose if M is {d:,}, not {M:,}"
         layer = weights_of(head, about)
     else:
-        raise SourceError(f"{kind.what} is not an output layer: give a model, or W, (M, d), as an array or FILE:NAME")
+        raise SourceError(
+            f"{kind.what} is not an output layer: give an nn.Linear, a Head, a model, or W, (M, d), as an array or "
+            "FILE:NAME"
+        )
     if options.get("vocab") == "tokenizer" and layer.own_tokens is not None:
         part = slice(layer.own_tokens)
         layer = replace(layer, weight=layer.weight[part], bias=None if layer.bias is None else layer.bias[part])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import check_positive, typed
 from ..core.json_file import Count, Magnitude
-from ..errors import MatrixError
+from ..errors import MatrixError, look_up
 from .effective_ranks import descending
 from .precision import EPS, precision
 
@@ -127,6 +127,7 @@ def numerical_rank(
     *,
     shape: tuple[int, int],
     eps: str | float,
+    rule: str = "press",
     floor: float = 0.0,
     residual: float = 0.0,
 ) -> RankEstimate:
@@ -136,12 +137,13 @@ def numerical_rank(
         singular_values: (min(T, M),) or fewer, in any order, not negative; missing ones count as zero.
         shape: (T, M) of the matrix.
         eps: relative roundoff of the least precise step that computed the matrix, a type's name or a number.
+        rule: ``"press"``, the only one that gives an interval; a report's ``rank_by_rule`` has what others count.
         floor: least tolerance; for a row-centred matrix, the `entry_roundoff` of the raw matrix.
         residual: Frobenius norm of the part outside the values (`Spectrum.residual`): each singular value lies
             between σ and √(σ² + ρ²), and the rank holds for all such values.
 
     Raises:
-        ConfigurationError: for an unknown eps.
+        ConfigurationError: for an unknown eps or rule.
         MatrixError: for values that cannot be the singular values of a matrix of this shape.
 
     Example:
@@ -149,6 +151,7 @@ def numerical_rank(
         2
     """
     check_positive(T=shape[0], M=shape[1])
+    look_up("rule", rule, {"press": press})
     given, size = descending(singular_values), min(shape)
     if given.size > size:
         raise MatrixError(f"a matrix of this shape has {size} singular values, not {given.size}")

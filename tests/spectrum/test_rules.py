@@ -25,7 +25,7 @@ FLOAT32 = float(np.finfo(np.float32).eps)
 
 def test_a_value_at_the_tolerance_is_not_counted() -> None:
     assert tolerance(7.0, (30, 5), 1e-3) == pytest.approx(0.5 * 6.0 * 7.0 * 1e-3, rel=1e-15)
-    rank = numerical_rank([1.0, 0.5, 1e-12], shape=(30, 5), eps="float32")
+    rank = numerical_rank([1.0, 0.5, 1e-12], shape=(30, 5), eps="float32", rule="press")
     assert repr(rank) == "RankEstimate(2, low=2, high=2, determinate=True)"
     limit = tolerance(1.0, (3, 3), 2.0**-10)
     assert int(numerical_rank([1.0, limit], shape=(3, 3), eps=2.0**-10)) == 1
