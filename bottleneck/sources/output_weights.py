@@ -21,6 +21,8 @@ from .hidden_states import softmax_of
 from .kinds import KINDS, find
 from .matrix import MatrixSource
 
+INSTEAD = "give an nn.Linear, a Head, a model, or W, (M, d), as an array or FILE:NAME"
+
 
 @takes(LayerOptions)
 def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeights:
@@ -57,10 +59,7 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
             about["note"] = f"W, (M, d), has fewer rows than columns: give its transpose if M is {d:,}, not {M:,}"
         layer = weights_of(head, about)
     else:
-        raise SourceError(
-            f"{kind.what} is not an output layer: give an nn.Linear, a Head, a model, or W, (M, d), as an array or "
-            "FILE:NAME"
-        )
+        raise SourceError(f"{kind.what} is not an output layer: {INSTEAD}")
     if options.get("vocab") == "tokenizer" and layer.own_tokens is not None:
         part = slice(layer.own_tokens)
         layer = replace(layer, weight=layer.weight[part], bias=None if layer.bias is None else layer.bias[part])
@@ -75,9 +74,7 @@ def _of_opened(source: Source) -> OutputWeights:
             Softmax.of(torch.cat([torch.from_numpy(each.log_probs.copy()) for each in source.blocks()])), about
         )
     if not isinstance(source, ModelOnText):
-        raise SourceError(
-            f"{about['path']} is not an output layer: give a model, or W, (M, d), as an array or FILE:NAME"
-        )
+        raise SourceError(f"{about['path']} is not an output layer: {INSTEAD}")
     tied = None
     if isinstance(source.model, HuggingFaceModel):
         tied = source.model.tied

@@ -223,11 +223,11 @@ def test_a_negative_scale_turns_the_order_around(scale: float) -> None:
 @pytest.mark.parametrize(
     ("measure", "source", "sentence"),
     [
-        (sb.head, "kn3:ptb", "is not an output layer: give a model, or W"),
+        (sb.head, "kn3:ptb", "is not an output layer: give an nn.Linear"),
         (sb.head, np.arange(6).reshape(2, 3), "real numbers"),
         (sb.head, np.full((3, 2), np.nan), "NaN or infinity"),
         (argmaxable, "mos", "has a mos head: the argmax of a mixture"),
-        (argmaxable, open_source(np.log(np.full((3, 4), 0.25))), "array is not an output layer: give a model, or W"),
+        (argmaxable, open_source(np.log(np.full((3, 4), 0.25))), "array is not an output layer: give an nn.Linear"),
     ],
 )
 def test_what_is_refused(measure: Any, source: Any, sentence: str, runs: dict[str, Path]) -> None:
