@@ -18,12 +18,14 @@ from typing import Any
 import pandas as pd
 
 from softmax_bottleneck.core.json_file import explain_read_errors, read_json
+from softmax_bottleneck.corpora import catalogue
 from softmax_bottleneck.errors import ConfigurationError, Parameter
 from softmax_bottleneck.heads import REGISTRY
 from softmax_bottleneck.language_models.checkpoint import CONFIG, VOCABULARY
 from softmax_bottleneck.results.base import by_numbers, short_names
-from softmax_bottleneck.results.published import SPLITS, measurements
+from softmax_bottleneck.results.published import SPLITS, expectation, measurements
 from softmax_bottleneck.spectrum import SavedSpectrum, Spectrum, load_spectra
+from softmax_bottleneck.training.presets import PRESETS
 
 from .schemas import checked
 
@@ -180,8 +182,8 @@ def read(folder: Path, files: Sequence[Path] | None = None) -> SavedResults:
     """Return the results under a folder, or those in some of its files.
 
     Raises:
-        ConfigurationError: there is no such folder, it holds no results, a file is cut short, or two files disagree
-            about one measurement.
+        ConfigurationError: there is no such folder, it holds no results, a file is cut short or cannot be of its
+            place, or two files disagree about one measurement.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"the folder {folder} does not exist; name one of results with ", Parameter("results"))
@@ -193,6 +195,7 @@ def read(folder: Path, files: Sequence[Path] | None = None) -> SavedResults:
             f"{folder} holds no results; 'bottleneck demo' and '--json FILE' of commands write them, as in 'bottleneck "
             "rank RUN --json FILE.json'"
         )
+    _refuse_other_corpora(saved)
     _refuse_contradictions(saved)
     return SavedResults(folder, tuple(sorted(saved, key=_order)), tuple(path for path in parts if not parts[path]))
 
@@ -240,6 +243,20 @@ def _order(saved: Saved) -> tuple[str, str, int, int]:
     heads = [*REGISTRY]
     place = heads.index(head) if (head := saved.source.get("head")) in heads else len(heads)
     return saved.kind, f"{saved.path.parent}/{place:02d}/{by_numbers(saved.key)}", saved.seed, saved.epoch or 0
+
+
+def _refuse_other_corpora(saved: Sequence[Saved]) -> None:
+    """Refuse what cannot be of the preset that its place names, beside whose published numbers it would stand."""
+    sizes = {info.name: info.vocabulary_size for info in catalogue()}
+    for each in saved:
+        name, vocab = each.key.replace("/", "-"), each.report.get("vocab")
+        is_published = name in PRESETS and not expectation(each.key).startswith("no ")
+        size = sizes.get(PRESETS[name].config.corpus) if is_published else None
+        if size and vocab and vocab != size:
+            raise ConfigurationError(
+                f"{each.path} has {vocab:,} tokens, and the corpus of the preset {name}, which its place names, has "
+                f"{size:,}: put it elsewhere"
+            )
 
 
 def _refuse_contradictions(saved: Sequence[Saved]) -> None:

@@ -21,7 +21,7 @@ TOLERANCE = 1e-3
 
 
 def report(
-    name: str, *, head: str = "", seed: int = 0, rank: int = 6, perplexity: float = 90.0, **more: Any
+    name: str, *, head: str = "", seed: int = 0, rank: int = 6, perplexity: float = 90.0, vocab: int = SIZE, **more: Any
 ) -> dict[str, Any]:
     """What ``bottleneck demo`` writes, in part."""
     sigmas = {"sigma_1": 10.0, "sigma_r": 1.0, "sigma_next": None, "gap": None}
@@ -32,7 +32,7 @@ def report(
         "test_perplexity": perplexity, "kld": 4.5, "train_seconds": 9.6,
         "history": [{"epoch": epoch, "step": 10 * epoch, "valid_perplexity": 200 / epoch} for epoch in (1, 2)],
         "report": {
-            "kind": "rank", "contexts": 50, "vocab": SIZE, "embedding_size": 4,
+            "kind": "rank", "contexts": 50, "vocab": vocab, "embedding_size": 4,
             "bound": {"raw": 6, "centered": 5, "why": ""},
             "source": {"path": f"runs/{name}", "head": head or name.partition("-k")[0], "split": "test"},
             "eps": {"value": 1e-7, "dtype": "float32", "assumed": False}, "method": "gram",
@@ -100,14 +100,17 @@ def folder(tmp_path: Path) -> Path:
         "demo/lms-plif": report(
             "lms-plif", function={"pieces": 9, "slopes": slopes, "knots": [-1, 0, 1], "values": [-2, 0, 1]}
         ),
-        "ptb/mos": report("mos", rank=9_981, perplexity=56.0, adaptive={"dynamic": 48.0, "cache": 50.0}),
-        **{f"ptb/mos-{seed}": report("mos", seed=seed, rank=9_981, perplexity=56.0 + seed) for seed in (1, 2)},
+        "ptb/mos": report("mos", vocab=10_000, rank=9_981, perplexity=56.0, adaptive={"dynamic": 48.0, "cache": 50.0}),
+        **{
+            f"ptb/mos-{seed}": report("mos", vocab=10_000, seed=seed, rank=9_981, perplexity=56.0 + seed)
+            for seed in (1, 2)
+        },
         "ptb/mos.valid": PairwiseKLD(
-            5.25, 7, 5, 1e-6, None, precision("float32"), source={"path": "runs/mos", "split": "valid"}
+            5.25, 7, 10_000, 1e-6, None, precision("float32"), source={"path": "runs/mos", "split": "valid"}
         ).to_dict(),
         "ptb/kn5": Perplexity(math.log(128.0), 9, {"path": "kn5:ptb", "split": "test"}).to_dict(),
         **{f"ptb-small-mos/k{K}": report(f"k{K}", head="mos", rank=100 * K) for K in (3, 10)},
-        "text8/mos7": report("mos7", perplexity=2.0**1.5),
+        "text8/mos7": report("mos7", vocab=27, perplexity=2.0**1.5),
         "compare": comparison(),
         "bench/training": {"kind": "bench", "cases": bench_cases()},
         **{f"transformer-study/{number}": {"kind": "transformer-study", **run} for number, run in enumerate(study())},

@@ -91,6 +91,11 @@ def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
             r"mos\.again\.json and .*mos\.json are of the same measurement and differ",
         ),
         (
+            "ptb/softmax.json",
+            report("softmax", vocab=300),
+            r"softmax\.json has 300 tokens, and the corpus of the preset ptb-softmax, .* has 10,000",
+        ),
+        (
             "more.json",
             {"kind": "synthetic", "cells": [cell("lms", 100, 5, 0, 0.1, kl=3.0)]},
             r"more\.json and .*alpha-0\.1\.json are of the same measurement",
