@@ -171,13 +171,16 @@ class _Answers:
     def _is_causal(self) -> bool:
         """Return whether logits stay as they are when the last token of the smallest batch is another one."""
         number = min(range(len(self._batches)), key=lambda n: (self._batches[n].shape[1] < 2, self._batches[n].size))
-        ids = self._batches[number]
-        other = np.concatenate([ids[:, :-1], (ids[:, -1:] + 1) % self.shape[1]], 1)
+        ids, known = self._batches[number], np.unique(np.concatenate([each.ravel() for each in self._batches]))
+        if ids.shape[1] < 2 or len(known) < 2:
+            return False
+        other = ids.copy()
+        other[:, -1] = known[(np.searchsorted(known, ids[:, -1]) + 1) % len(known)]  # an id that the function reads
         before, after = (
             each.reshape(*ids.shape, -1)[:, :-1] for each in (self._answer(number), self._ask(other, number))
         )
         moved = np.subtract(before, after, out=np.zeros(before.shape), where=before != after)
-        return bool((np.abs(moved) <= UNSEEN * before[np.isfinite(before)].std()).all()) if before.size else False
+        return bool((np.abs(moved) <= UNSEEN * before[np.isfinite(before)].std()).all())
 
     def _ask(self, batch: NDArray[np.int64], number: int) -> NDArray[Any]:
         try:
