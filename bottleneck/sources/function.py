@@ -161,7 +161,7 @@ class _Answers:
 
     @cached_property
     def targets(self) -> NDArray[np.int64] | None:
-        """(T,), the token after each position, −1 where there is none or it is no target; ``None`` if it is seen."""
+        """(T,), the token after each position, −1 where none is predicted; ``None`` if the logits have seen it."""
         if self._last_only or not self._is_causal():
             return None
         pairs = zip(self._batches, self._are_targets, strict=True)

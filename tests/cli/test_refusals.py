@@ -81,6 +81,9 @@ REFUSED = [
     ("report demo/reports --out demo/reports/page.html", 1, "it is part of what is read, demo/reports"),
     ("report --out page.html", 2, "Missing argument"),
     ("doctor ptb.zip", 1, "neither a run folder"),
+    ("doctor damaged", 1, "damaged/config.json is damaged"),
+    (f"rank {'L' * 300}=absent.npy", 1, "the file absent.npy does not exist"),
+    ("train --out x --set trainig.epochs=3", 1, "did you mean 'training."),
     ("data get everything", 1, "everything"),
     ("data get smolm2", 1, "by its path; did you mean 'smollm2'?"),
     ("presets demo-mso", 1, "; did you mean 'demo-mos'?"),
@@ -117,6 +120,8 @@ def test_a_refusal(line: str, code: int, sentence: str, world: Path, bottleneck:
         (world / "other").mkdir(exist_ok=True)
         Path(f"other/{split}.txt").write_text("w1 w2\nw3 unheard\n", encoding="utf-8")
     Path("empty").mkdir()
+    Path("damaged").mkdir()
+    Path("damaged/config.json").touch()
     Path("demo/x.json").write_text("{}")
     Path("s.npz").touch()
     Path("m.csv.gz").touch()

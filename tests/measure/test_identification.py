@@ -272,6 +272,8 @@ def test_rows_that_show_little() -> None:
     assert one(others, W[:-1]).verdict == NOT
     few = one(log_softmax(H @ rng.standard_normal((27, 24)).T, axis=1), W[:27])
     assert (few.verdict, "share hardly more than d = 24 tokens" in few.why) == (UNKNOWN, True)
+    tokens = one(log_softmax(H[:, :4] @ rng.standard_normal((20, 4)).T, axis=1), rng.standard_normal((20, 19)))
+    assert (tokens.contexts, "rows that show more tokens may tell" in str(tokens)) == (0, True)
     with pytest.raises(SourceError, match="all rows of W of array are equal"):
         identify(rows, np.ones((400, 24)))
 

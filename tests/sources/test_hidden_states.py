@@ -86,6 +86,15 @@ def test_states_of_another_place_are_told(text: Any, change: Any, told: str, tmp
         assert rank(str(tmp_path / "text"), norm=norm, **how).rank.doubt == ""
 
 
+def test_zero_states_are_noted_as_padding(text: Any, tmp_path: Path) -> None:
+    weight, ids, states = text
+    states = states.clone()
+    states[-3:] = 0
+    assert "3 of 200 states are zero, as padding is" in str(
+        rank(str(tmp_path / "text"), **save(tmp_path, weight, ids, states))
+    )
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 20.0])
 def test_states_of_a_random_text_are_not_called_wrong(text: Any, scale: float, tmp_path: Path, caplog: Any) -> None:
     """Nor those of an untrained model, whose logits are all near zero: each result notes what can be the cause."""
