@@ -100,7 +100,12 @@ def _beginnings(sizes: Sequence[int], ids: Ids, tokenizer: Tokenizer) -> Ids:
 
 def _of_kld(file: KldFile, model: HuggingFaceModel, bos: str) -> Text:
     """Return the chunks of a file of llama.cpp, with the token that begins a text where the model has one."""
-    tokenizer, size = model.encoder(), model.input_size
+    tokenizer, size = _tokenizer(model), model.input_size
+    if tokenizer is None and bos != "off":
+        raise SourceError(
+            f"{model.name} has no tokenizer that can be read, which says whether a token begins every text: put its "
+            "tokenizer.json beside its weights, or, if none does, give ", Parameter("bos", "off"),
+        )  # fmt: skip
     first = tokenizer.join(file.tokens[0, :FIRST].tolist()) if tokenizer else ""
     prefix = tokenizer.encode(first, bos=bos, vocab_size=size)[1].tolist() if tokenizer else []
     texts: Any = texts_in(file.batches(prefix))
@@ -109,12 +114,16 @@ def _of_kld(file: KldFile, model: HuggingFaceModel, bos: str) -> Text:
 
 def _of_ids(texts: Any, model: HuggingFaceModel, *, name: str, is_windowed: bool) -> tuple[Text, bool]:
     """Return given ids; one text that is longer than a window and the token after it is running text."""
-    tokenizer: Tokenizer | None = None
-    with suppress(SourceError):  # ids are measured without it
-        tokenizer = model.encoder()
-    text = read_ids(texts, tokenizer, vocab_size=model.input_size, name=name)
+    text = read_ids(texts, _tokenizer(model), vocab_size=model.input_size, name=name)
     window = min(model.limit or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
     return text, len(texts) == 1 and (is_windowed or len(text.ids) > window + 1)
+
+
+def _tokenizer(model: HuggingFaceModel) -> Tokenizer | None:
+    """Return the model's tokenizer; ``None`` where none can be read, because ids are measured without it."""
+    with suppress(SourceError):
+        return model.encoder()
+    return None
 
 
 def _on_text(

@@ -84,3 +84,18 @@ def test_tokens_that_the_model_lacks(save: Save, write_kld: Callable[..., Path])
     file = write_kld(np.zeros((2, TOKENS + 10)), np.full((1, 6), TOKENS + 5))
     with pytest.raises(SourceError, match="token ids must lie between 0 and"):
         compare(str(file), str(save("llama")))
+
+
+def test_a_model_without_a_tokenizer(save: Save, write_kld: Callable[..., Path]) -> None:
+    """Whether a token begins every text has to be said then."""
+    model, ids = save("llama"), np.arange(16).reshape(1, 16)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(model).double()
+    with torch.no_grad():
+        logits = loaded(torch.from_numpy(ids)).logits[0, 8:15].numpy()
+    file = str(write_kld(logits, ids))
+    for tokenizer in model.glob("tokenizer*"):
+        tokenizer.unlink()
+    for handed in (str(model), loaded):
+        with pytest.raises(SourceError, match=r"says whether a token begins every text: .* give bos='off'"):
+            compare(file, handed)
+        assert compare(file, handed, bos="off").statistics["kl"].value < 1e-6

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.results.base import short_names
-from softmax_bottleneck.results.plotting.spectra import draw_scree, save_spectra
+from softmax_bottleneck.results.plotting.spectra import draw_cdf, draw_scree, save_spectra
 from softmax_bottleneck.spectrum import Limits, Spectrum
 
 Make = Callable[[ArrayLike], Spectrum]
@@ -83,6 +83,12 @@ def test_one_tolerance_has_its_band(spectrum: Make, ax: Axes) -> None:
     (band,) = ax.patches
     assert sorted(band.get_extents().transformed(ax.transData.inverted()).intervaly) == pytest.approx([1e-4, 1e-2])
     assert [text.get_text() for text in ax.texts] == ["tolerance"]
+
+
+@pytest.mark.parametrize("draw", [draw_cdf, draw_scree])
+def test_one_value_is_a_dot(spectrum: Make, ax: Axes, draw: Callable[..., None]) -> None:
+    draw(ax, spectrum([3.0]).curves("mos").query("part == 'raw'"))
+    assert ax.lines[-1].get_marker() not in ("", "None", None)
 
 
 @pytest.mark.parametrize(

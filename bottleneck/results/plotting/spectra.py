@@ -81,12 +81,14 @@ def draw_cdf(ax: Axes, data: pd.DataFrame) -> None:
     for model, look in looks(dict.fromkeys(data["model"])).items():
         rows = data[data["model"] == model]
         seen = rows.iloc[spaced(len(rows))[::-1]]
-        ax.plot(seen["normalized"], seen["percent"], drawstyle="steps-post", **look.line())
+        marker = look.marker if len(seen) == 1 else ""
+        ax.plot(seen["normalized"], seen["percent"], drawstyle="steps-post", **look.line(marker=marker))
         unresolved = rows[~rows["resolved"]]
         if len(unresolved) and unresolved["normalized"].iloc[0] > LEFT:
             mark_unresolved(ax, unresolved, "normalized", "percent", look)
     left = (lambda y: -np.log10(np.maximum(100 - y, least)), lambda logarithm: 100 - 10**-logarithm)
     ax.set(xscale="log")
+    ax.xaxis.set_minor_formatter("")
     ax.set_yscale("function", functions=left)
     ax.set_xlim(max(LEFT, 0.1 * data.loc[data["resolved"], "normalized"].min()), 1.5)
     ax.set_ylim(-20, 100)
