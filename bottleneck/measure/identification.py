@@ -24,16 +24,9 @@ from ..sources.output_weights import output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
 from .entries import Entries
-from .span import Mask, Matrix, RowFits, Span, explained
+from .explanation import CLEAR, CLOSE, Explanation, explain, used_directions
+from .span import Matrix, RowFits, Span
 
-ONE, MOST, CLOSE = 0.99, 0.5, 0.5
-"""Share of what the rows leave that one vector holds if it is of rank 1, share that a function of the logits explains
-if it may be the reason, and what rows leave outside at most if they may be those of a changed layer."""
-CLEAR = 10.0
-"""Margin by which a bias has to exceed roundoff times the mean context vector over the deviations from it: what a
-change of W makes of the deviations would then be seen as well."""
-NAMED = 8
-"""Number of tokens that a sentence names."""
 SAME, LAYER, EDITED, STATES, NOT, UNKNOWN = (
     "same output layer and norm",
     "same output layer",
@@ -213,7 +206,7 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
         return Identification(**about, **nothing, verdict=UNKNOWN, why=why)
     has_more, entries = seen.seen[:, len(W) :].any(), seen.without(np.where(np.isfinite(bias), bias, 0.0))
     span = Span(W, EPS["float32"])
-    found = _explain(entries, span, d)
+    found = explain(entries, span, d)
     state_eps = max(EPS["float32"], EPS.get(layer.stored, 0.0))
     squares, means = _on_ellipse(found.fit, span, None if found.edit or found.doubt else norm, state_eps)
     measured = [_at(found.fit.outside, found.fit.limit), _at(*squares, share=0.5), _at(*means, share=0.5)]
@@ -223,6 +216,9 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
         sizes = np.sqrt(np.nanmean(logits**2, 1)) / np.nanstd(logits, 1)  # of what is rounded, and of the rows
         rounding = EPS["bfloat16"] / np.sqrt(12) * float(np.median(sizes))  # a root mean square
     verdict, why = _verdict(found, *measured[1:], rounding=rounding)
+    if verdict in (LAYER, STATES) and (used := used_directions(found.fit)) is not None:
+        verdict, why = UNKNOWN, f"the rows lie in the span of W, and use {used:,} of its {span.basis.shape[1] - 1:,} "
+        why += "directions alone, as those of a pruned or low-rank version of it do"
     apart = int((np.abs(squares[0]) > CLEAR * squares[1]).sum())
     if verdict == SAME and apart:
         why += f", but for {apart:,} of {len(entries.rows):,} rows, whose states have another size"
@@ -268,94 +264,6 @@ def _at(values: Matrix, limits: Matrix, *, share: float = 1.0) -> Test | None:
     return Test(float(values[place]), float(limits[place]))
 
 
-@dataclass(frozen=True)
-class _Explanation:
-    """The fit that explains most rows, and what else than roundoff it needs, or what may be there instead."""
-
-    fit: RowFits
-    edit: str = ""
-    doubt: str = ""
-
-
-def _explain(entries: Entries, span: Span, d: int) -> _Explanation:
-    """Fit the rows as they are, with the output bias in another strength, and without what is common to them."""
-    rows, seen, error = entries.rows, entries.seen, entries.error
-    n, plain = len(rows), span.fit_most(rows, seen, error)
-    pairs = entries.pairs(plain.moved)
-    enough = n > 1 and bool((pairs[1].sum(1) >= d + 2).all())
-    if plain.fits.all():
-        edited = np.asarray((seen & ~plain.seen).any(0))
-        if not edited.any():
-            return _Explanation(plain)
-        if enough and span.fit(*pairs).fits.all():
-            return _Explanation(plain, f"with a bias of rank 1 on {_tokens(edited)}")
-        lowest = np.where(plain.seen, rows, np.inf).min(1, keepdims=True)
-        if (rows < lowest)[seen & ~plain.seen].all():
-            return _Explanation(plain, f"but for {_tokens(edited)}, which lie below all others, as masked ones do")
-        text = f"the rows lie in the span of W but for {_tokens(edited)}: edited logits, or rows of W that differ"
-        return _Explanation(plain, doubt=text)
-    if 2 * plain.fits.sum() >= n:
-        return _Explanation(plain, doubt=f"{plain.fits.sum():,} of {n:,} rows lie in the span of W, and the others not")
-    if (own := entries.bias - span.basis @ (span.basis.T @ entries.bias)).any():
-        scaled = span.with_vector(own / np.linalg.norm(own)).fit_most(rows, seen, error)
-        if scaled.fits.all():
-            times = 1 + scaled.coefficients[:, -1] / np.linalg.norm(own)
-            least, most = (f"{each:.3g}" for each in (times.min(), times.max()))
-            strength = least if least == most else f"{least} to {most}"
-            return _Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
-    if not enough:
-        few = "a single row" if n == 1 else f"rows that share hardly more than d = {d:,} tokens"
-        return _Explanation(plain, doubt=f"{few}, whose output bias may be any vector")
-    without = span.fit_most(*pairs)
-    if 2 * without.fits.sum() >= n:
-        return _common(plain, without, span, np.asarray((pairs[1] & ~without.seen).any(0)))
-    left = np.where(plain.seen, plain.residual, 0.0)
-    values, vectors = np.linalg.eigh(left @ left.T)
-    if values[-1] > ONE * values.sum() and np.ptp(np.sign(vectors[:, -1])) == 0:
-        return _Explanation(plain, doubt="one vector in other strengths from row to row is added: a bias at several "
-                            "temperatures, or a change of W")  # fmt: skip
-    if np.median(explained(span, plain)) > MOST:
-        return _Explanation(plain, doubt="a function of the logits, such as a soft cap, would leave as much")
-    if np.median(plain.outside) < CLOSE and _need_more_columns(entries, plain, d):
-        return _Explanation(plain, doubt=f"no output layer with d = {d:,} makes these rows: noise on this one's "
-                            "logits, a watermark, or a mixture of models")  # fmt: skip
-    return _Explanation(plain)
-
-
-def _need_more_columns(entries: Entries, fit: RowFits, d: int) -> bool:
-    """Return whether rows have more directions than the d and the bias of any layer, by more than roundoff."""
-    rows = entries.rows[:, entries.seen.all(0)]
-    rows = rows - rows.mean(1, keepdims=True) if rows.shape[1] else rows
-    energies = np.linalg.eigvalsh(rows @ rows.T)
-    roundoff = float((fit.moved**2).sum()) * rows.shape[1] + len(rows) * EPS["float64"] * energies.sum()
-    return bool(energies[: max(0, len(rows) - d - 1)].sum() > CLEAR * roundoff)
-
-
-def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> _Explanation:
-    """Explain rows whose differences, but for edited tokens, lie in the span, as a bias that W lacks makes it.
-
-    A change of W does the same where it acts on the mean of the context vectors, and what it makes of their deviations
-    is below roundoff.
-    """
-    hidden = span.hidden(plain)
-    mean, deviation = np.linalg.norm(hidden.mean(0)), np.linalg.norm(hidden - hidden.mean(0), axis=1)
-    if not pairs.fits.all():
-        return _Explanation(pairs, doubt=f"the differences of {pairs.fits.sum():,} of {len(deviation):,} rows fit")
-    if np.median(plain.outside / plain.limit) * np.median(deviation) <= CLEAR * mean:
-        return _Explanation(pairs, doubt="what rows leave is common to them: a bias, or a small change of W")
-    if edited.any():
-        but = f"the differences of the rows lie in the span of W but for {_tokens(edited)}"
-        return _Explanation(pairs, doubt=f"{but}: edited logits, or rows of W that differ")
-    return _Explanation(pairs, "with a bias of rank 1 on most tokens")
-
-
-def _tokens(which: Mask) -> str:
-    ids = np.flatnonzero(which)
-    return f"{'token' if len(ids) == 1 else 'tokens'} {', '.join(map(str, ids[:NAMED]))}" + (
-        f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
-    )
-
-
 def _on_ellipse(fit: RowFits, span: Span, ellipse: Ellipse | None, state_eps: float) -> Matrix:
     """Return values and limits of the tests of the ellipse and of the mean, (2, 2, n), NaN without an ellipse."""
     result = np.full((2, 2, len(fit.outside)), np.nan)
@@ -371,7 +279,7 @@ def _on_ellipse(fit: RowFits, span: Span, ellipse: Ellipse | None, state_eps: fl
     return result
 
 
-def _verdict(found: _Explanation, ellipse: Test | None, mean: Test | None, *, rounding: float) -> tuple[str, str]:
+def _verdict(found: Explanation, ellipse: Test | None, mean: Test | None, *, rounding: float) -> tuple[str, str]:
     fit = found.fit
     if np.median(fit.limit) >= np.median(np.sqrt(1 - (fit.coefficients.shape[1] - 1) / (fit.seen.sum(1) - 1))):
         return UNKNOWN, "the rows are so coarse, or so few tokens are seen, that any W would fit"

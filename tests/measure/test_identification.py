@@ -134,6 +134,40 @@ def test_one_temperature_of_all_rows_and_noise_are_named() -> None:
     assert "or hold as much noise, which hides small changes of W" in noisy.why
 
 
+@pytest.mark.parametrize("rank", [1, 5])
+def test_rows_in_a_part_of_the_span_may_be_those_of_a_compressed_layer(rank: int) -> None:
+    model = llama()
+    W = model.lm_head.weight.detach().numpy()
+    states = np.random.default_rng(0).normal(size=(40, D))
+    left, values, right = np.linalg.svd(W, full_matrices=False)
+    rows = log_softmax(states @ (left[:, :rank] * values[:rank] @ right[:rank]).T, 1)
+    for layer in (model, W):
+        found = one(rows, layer)
+        assert found.verdict == UNKNOWN
+        assert f"use {rank} of its 8 directions alone, as those of a pruned or low-rank version" in found.why
+    few = log_softmax(states[:rank] @ W.T, 1)
+    assert one(np.concatenate([few, few.astype(np.float32)]), W, kind="logits").verdict == LAYER
+
+
+def test_rows_of_several_models_and_edits_at_other_tokens_in_each_row() -> None:
+    model, random = llama(), np.random.default_rng(0)
+    rows = rows_of(model)
+    found = one(np.concatenate([rows[:12], rows_of(llama(1))[12:]]), model)
+    assert (found.verdict, found.why) == (UNKNOWN, "12 of 40 rows lie in the span of W, and the others not")
+    found = one(log_softmax(rows + 2 * (random.random(rows.shape) < 0.1), 1), model)
+    assert (found.verdict, "% of their numbers, at other tokens in each row" in found.why) == (UNKNOWN, True)
+    found = one(log_softmax(np.concatenate([rows + 2 * (random.random(M) < 0.1), rows_of(llama(1))]), 1), model)
+    assert "40 of 80 rows lie in the span of W but for some of their tokens, and the others not" in found.why
+
+
+def test_logits_rounded_by_more_than_their_step_tells() -> None:
+    model = llama()
+    with torch.no_grad():
+        logits = model(torch.arange(M).reshape(10, 30)).logits.reshape(M, M)
+    found = one(log_softmax(logits.to(torch.float8_e4m3fn).double().numpy(), 1), model)
+    assert (found.verdict, "noise on this one's logits" in found.why) == (UNKNOWN, True)
+
+
 def test_rows_at_two_temperatures_are_counted() -> None:
     model = llama()
     rows = rows_of(model)

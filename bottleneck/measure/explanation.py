@@ -1,0 +1,125 @@
+"""What explains rows of logits that lie in the span of W, or leave it: edits, a bias, other models, noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..spectrum import EPS
+from .entries import Entries
+from .span import Mask, RowFits, Span, explained
+
+ONE, MOST, CLOSE, SOME = 0.99, 0.5, 0.5, 0.1
+"""Share of what the rows leave that one vector holds if it is of rank 1, share that a function of the logits explains
+if it may be the reason, what rows leave outside at most if they may be those of a changed layer, and the share of rows
+that fit while others do not from which they come from several models."""
+CLEAR = 10.0
+"""Margin by which a direction of the rows has to exceed roundoff, and a bias roundoff times the mean context vector over
+the deviations from it: what a change of W makes of the deviations would then be seen as well."""
+NAMED = 8
+"""Number of tokens that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The fit that explains most rows, and what else than roundoff it needs, or what may be there instead."""
+
+    fit: RowFits
+    edit: str = ""
+    doubt: str = ""
+
+
+def explain(entries: Entries, span: Span, d: int) -> Explanation:
+    """Fit the rows as they are, with the output bias in another strength, and without what is common to them."""
+    rows, seen, error = entries.rows, entries.seen, entries.error
+    n, plain = len(rows), span.fit_most(rows, seen, error)
+    pairs = entries.pairs(plain.moved)
+    enough = n > 1 and bool((pairs[1].sum(1) >= d + 2).all())
+    edited = seen & ~plain.seen
+    if plain.fits.all():
+        if not edited.any():
+            return Explanation(plain)
+        if enough and span.fit(*pairs).fits.all():
+            return Explanation(plain, f"with a bias of rank 1 on {_tokens(edited)}")
+        lowest = np.where(plain.seen, rows, np.inf).min(1, keepdims=True)
+        if (rows < lowest)[edited].all():
+            return Explanation(plain, f"but for {_tokens(edited)}, which lie below all others, as masked ones do")
+        text = f"the rows lie in the span of W but for {_tokens(edited)}: edited logits, or rows of W that differ"
+        return Explanation(plain, doubt=text)
+    if plain.fits.mean() >= SOME:
+        but = " but for some of their tokens" * bool(edited[plain.fits].any())
+        some = f"{plain.fits.sum():,} of {n:,} rows lie in the span of W{but}"
+        return Explanation(plain, doubt=f"{some}, and the others not")
+    if (own := entries.bias - span.basis @ (span.basis.T @ entries.bias)).any():
+        scaled = span.with_vector(own / np.linalg.norm(own)).fit_most(rows, seen, error)
+        if scaled.fits.all():
+            times = 1 + scaled.coefficients[:, -1] / np.linalg.norm(own)
+            least, most = (f"{each:.3g}" for each in (times.min(), times.max()))
+            strength = least if least == most else f"{least} to {most}"
+            return Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
+    if not enough:
+        few = "a single row" if n == 1 else f"rows that share hardly more than d = {d:,} tokens"
+        return Explanation(plain, doubt=f"{few}, whose output bias may be any vector")
+    without = span.fit_most(*pairs)
+    if 2 * without.fits.sum() >= n:
+        return _common(plain, without, span, pairs[1] & ~without.seen)
+    left = np.where(plain.seen, plain.residual, 0.0)
+    values, vectors = np.linalg.eigh(left @ left.T)
+    if values[-1] > ONE * values.sum() and np.ptp(np.sign(vectors[:, -1])) == 0:
+        return Explanation(plain, doubt="one vector in other strengths from row to row is added: a bias at several "
+                            "temperatures, or a change of W")  # fmt: skip
+    if np.median(explained(span, plain)) > MOST:
+        return Explanation(plain, doubt="a function of the logits, such as a soft cap, would leave as much")
+    if np.median(plain.outside) < CLOSE and _need_more_columns(entries, plain, d):
+        return Explanation(plain, doubt=f"no output layer with d = {d:,} makes these rows: noise on this one's "
+                            "logits, a watermark, or a mixture of models")  # fmt: skip
+    return Explanation(plain)
+
+
+def _need_more_columns(entries: Entries, fit: RowFits, d: int) -> bool:
+    """Return whether rows have more directions than the d and the bias of any layer, by more than roundoff."""
+    rows = entries.rows[:, entries.seen.all(0)]
+    rows = rows - rows.mean(1, keepdims=True) if rows.shape[1] else rows
+    energies = np.linalg.eigvalsh(rows @ rows.T)
+    roundoff = float((fit.moved**2).sum()) * rows.shape[1] + len(rows) * EPS["float64"] * energies.sum()
+    return bool(energies[: max(0, len(rows) - d - 1)].sum() > roundoff)
+
+
+def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> Explanation:
+    """Explain rows whose differences, but for edited tokens, lie in the span, as a bias that W lacks makes it.
+
+    A change of W does the same where it acts on the mean of the context vectors, and what it makes of their deviations
+    is below roundoff.
+    """
+    hidden = span.hidden(plain)
+    mean, deviation = np.linalg.norm(hidden.mean(0)), np.linalg.norm(hidden - hidden.mean(0), axis=1)
+    if not pairs.fits.all():
+        return Explanation(pairs, doubt=f"the differences of {pairs.fits.sum():,} of {len(deviation):,} rows fit")
+    if np.median(plain.outside / plain.limit) * np.median(deviation) <= CLEAR * mean:
+        return Explanation(pairs, doubt="what rows leave is common to them: a bias, or a small change of W")
+    if edited.any():
+        but = f"the differences of the rows lie in the span of W but for {_tokens(edited)}"
+        return Explanation(pairs, doubt=f"{but}: edited logits, or rows of W that differ")
+    return Explanation(pairs, "with a bias of rank 1 on most tokens")
+
+
+def _tokens(edited: Mask) -> str:
+    """Name the tokens of edited entries, (n, M), unless they are most tokens."""
+    ids = np.flatnonzero(edited.any(0))
+    if len(ids) > MOST * edited.shape[1]:
+        return f"{100 * edited.mean():.2g} % of their numbers, at other tokens in each row"
+    return f"{'token' if len(ids) == 1 else 'tokens'} {', '.join(map(str, ids[:NAMED]))}" + (
+        f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
+    )
+
+
+def used_directions(fit: RowFits) -> int | None:
+    """Return the number of directions of W that different rows use, or ``None`` if they use almost all they can."""
+    rows, noise = fit.coefficients[:, 1:], fit.moved * fit.spread
+    n, r = rows.shape
+    largest = CLEAR * (np.sqrt(n) + np.sqrt(r))  # singular value of noise of norm 1
+    used = int((np.linalg.svd(rows / noise[:, None], compute_uv=False) > largest).sum())
+    along = np.sort(rows @ np.linalg.svd(rows, full_matrices=False)[2][0])
+    apart = 1 + int((np.diff(along) > CLEAR * noise.max()).sum())  # equal states, but for rounding, count once
+    return used if 0 < used < min(r - 1, apart) else None
