@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -71,8 +72,11 @@ def paths_in(name: str) -> set[Path]:
     """Return what exists of the paths that a name may hold, with or without a label, a protocol or an array's name."""
     from softmax_bottleneck.core.files import exists
 
-    parts = [name, *BEFORE_A_PATH.split(name)]
-    parts += [word for part in parts for word in part.split()] if " --" in name else []
+    source, dashes, options = name.partition(" --")
+    words = [name, source]
+    with suppress(ValueError):  # an unclosed quote, which the command refuses
+        words += shlex.split(dashes + options)
+    parts = [part for word in words for part in (word, *BEFORE_A_PATH.split(word))]
     parts += [part.rpartition(":")[0] for part in parts]
     return {Path(part) for part in parts if part and exists(Path(part))}
 
@@ -190,4 +194,15 @@ def _is_part(output: Path, place: Path) -> bool:
     """Return whether an output is a file or folder, lies in it, or is a file of it by another name, such as a link."""
     if Path(os.path.realpath(output)).is_relative_to(os.path.realpath(place)):
         return True
-    return output.is_file() and any(each.is_file() and each.samefile(output) for each in (place, *place.rglob("*")))
+    return output.is_file() and any(each.samefile(output) for each in _files_in(place))
+
+
+def _files_in(place: Path) -> Iterator[Path]:
+    """Yield a file, or the files in a folder, through links to folders as well, each once."""
+    if place.is_file():
+        yield place
+    entered = set()
+    for folder, folders, names in os.walk(place, followlinks=True):
+        entered.add(os.path.realpath(folder))
+        folders[:] = [each for each in folders if os.path.realpath(Path(folder, each)) not in entered]
+        yield from (path for path in (Path(folder, name) for name in names) if path.is_file())

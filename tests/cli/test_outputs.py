@@ -40,6 +40,10 @@ def _prepare() -> None:
     np.save("w.npy", logits[:6, :4])
     Path("t.jsonl").write_text('{"body": "w1 w2 w3 w4"}\n', encoding="utf-8")
     Path("synthetic/cells").mkdir(parents=True)
+    np.save("own w.npy", logits[:6, :4])
+    Path("linked").mkdir()
+    Path("linked/again").symlink_to("../linked")
+    Path("linked/parts").symlink_to("../corpus")
     Path("page.md").symlink_to("demo/reports/mos.json")
     Path("corpus").mkdir()
     for split in ("train", "valid", "test"):
@@ -53,7 +57,10 @@ KEPT = [
     ["rank", "m.safetensors:a", "--kind", "matrix", "--json", "m.safetensors"],
     ["rank", RUN, "--json", "blob"],  # a file of the run by another name, as in the hub's cache
     ["rank", RUN, "--data", "corpus", "--json", "corpus/test.txt"],
+    ["rank", "linked", "--json", "corpus/train.txt"],
     ["kld", "h.npy", "--head", "w.npy", "--bias", "w.npz:b", "--json", "w.npz"],
+    ["compare", "m.npy", "x=h.npy --head 'own w.npy'", "--json", "own w.npy"],
+    ["compare", "m.npy", "x=h.npy --bias=w.npz:b --head=w.npy", "--json", "w.npz"],
     ["need", "demo/runs/softmax", "--data", "t.jsonl:body", "--json", "t.jsonl"],
     ["compare", "m.npy", "x=file://same.npy", "--json", "link.npy"],
     ["eval", "kn3:corpus", "--json", "corpus/train.txt"],
