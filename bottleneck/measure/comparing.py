@@ -158,8 +158,12 @@ def compare(
                 pair.add(first_block, block)
             bar.advance(len(first_block.log_probs))
     bounds = dict(zip(SIGNS, limits, strict=True))
-    results = [pair.comparison(settings, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs]
-    return Comparisons(farther_by_pairs(results, begin_texts(sources))) if several else results[0]
+    _, firsts, copies = np.unique([pair.rows for pair in pairs], axis=1, return_index=True, return_inverse=True)
+    equal = firsts[copies.ravel()]
+    results = [
+        pair.comparison(settings, equal, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs
+    ]
+    return Comparisons(farther_by_pairs(results, begin_texts(sources), equal)) if several else results[0]
 
 
 def _rows(source: Source, rows: int) -> Iterator[Any]:

@@ -15,49 +15,16 @@ from ..errors import Parameter, Sentence
 from ..results.base import UNSAVED, WIDTH, Result, Results, short_names
 from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
 from ..spectrum import RankEstimate
-from .divergences import DRAFTS, ByContext, Estimate
+from .divergences import ByContext, Estimate
 from .report import Description
-from .standard_errors import Starts, block_starts, wilson_end
+from .standard_errors import Sampling, Starts, wilson_end
+from .statistic_texts import LABELS, table_cells, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
-MOST_DIGITS = 6
-"""Largest number of decimals; smaller numbers have an exponent."""
-EXACT_DIGITS = 12
-"""Decimals of the ends of an interval that float64 keeps."""
-LABELS = {
-    "perplexity": "perplexity of Q",
-    "log_ratio": "ln PPL(Q)/PPL(P)",
-    "perplexity_ratio": "PPL(Q)/PPL(P)",
-    "kl": "KL(P‖Q), nats",
-    "kl_llama_cpp": "KL as in llama.cpp",
-    "kl_50": "KL median",
-    "kl_90": "KL 90 %",
-    "kl_95": "KL 95 %",
-    "kl_99": "KL 99 %",
-    "kl_99.9": "KL 99.9 %",
-    "kl_max": "KL maximum",
-    "reverse_kl": "KL(Q‖P), nats",
-    "jsd": "Jensen–Shannon, nats",
-    "tv": "total variation",
-    "acceptance": "acceptance 1 − TV",
-    "tokens_a_step": f"tokens a step, γ = {DRAFTS}",
-    "delta_p": "mean Δp",
-    "delta_p_rms": "RMS Δp",
-    "delta_p_1": "Δp 1 %",
-    "delta_p_5": "Δp 5 %",
-    "delta_p_50": "Δp median",
-    "delta_p_95": "Δp 95 %",
-    "delta_p_99": "Δp 99 %",
-    "same_top": "same top token",
-    "top_5": "top-5 overlap",
-    "coverage": "seen probability of P",
-    "kl_floor": "KL of rounding P",
-}
-"""Labels of the statistics of a model Q and its reference P."""
 SHOWN = ("perplexity", "log_ratio", "kl_99", "kl_max", "acceptance")
 """Statistics that are shown below the verdict; the others are details."""
 COLUMNS = ("kl", "kl_99", "kl_max", "same_top", "acceptance", "perplexity_ratio", "coverage", "kl_floor")
@@ -68,8 +35,6 @@ CUT = 0.001
 """Largest mean probability, on tokens that one of two models does not have, with which a model may pass."""
 LIMITS = Sentence("limits, ", Parameter("max_kl"), " or ", Parameter("min_agreement"), ", say whether Q may replace P")
 """What to do after a comparison without limits."""
-SHARES = ("acceptance", "same_top", "top_5", "coverage")
-"""Statistics that are shown in percent."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +130,7 @@ class Farther:
 
     def __str__(self) -> str:
         """Return the difference, or that there is none to be seen."""
-        return f"+{_text('kl', {'kl': self.kl}, short=True)}" if self.is_sure else f"as close as {self.than}"
+        return f"+{text_of('kl', {'kl': self.kl}, short=True)}" if self.is_sure else f"as close as {self.than}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,6 +157,8 @@ class Comparison(Result, kind="comparison"):
     """What was left out, one sentence each."""
     blocks: int = 0
     """Number of blocks of contexts that standard errors count."""
+    different: int | None = None
+    """Number of contexts that repeat no other one before them."""
     bytes: int | None = None
     """Bytes of the tokens that follow, if their texts are known."""
     limits: tuple[Limit, ...] = ()
@@ -235,7 +202,7 @@ class Comparison(Result, kind="comparison"):
                 if name == "same_top" and math.isfinite(end):
                     found = self.statistics[name]
                     share, error = (found.value or 0.0) - (found.roundoff or 0.0), found.standard_error or 0.0
-                    end = wilson_end(share, error, self.blocks, self.contexts)
+                    end = wilson_end(share, error, self.blocks, self.different or self.contexts)
                 limits.append(Limit(name, bound, end if math.isfinite(end) else None, sign * (bound - end) >= 0))
         return replace(self, limits=tuple(limits), notes=tuple(notes))
 
@@ -246,7 +213,7 @@ class Comparison(Result, kind="comparison"):
     def quantities(self) -> Iterator[Quantity]:
         """Yield the verdict, the statistics, the rank of the difference, and contexts where either model is better."""
         known, short = self.statistics, table_cells(self.statistics)
-        perplexity = known.get("reference_perplexity") and f", perplexity {_text('reference_perplexity', known)}"
+        perplexity = known.get("reference_perplexity") and f", perplexity {text_of('reference_perplexity', known)}"
         verdict = f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"
         if self.limits:
             verdict = f"{'passed' if self.passed else 'failed'}: {verdict}"
@@ -265,7 +232,7 @@ class Comparison(Result, kind="comparison"):
             if name in known:
                 shown = TABLE if name in COLUMNS else FRAME
                 yield Quantity(("statistics", name), known[name], label, shown, short[label])
-                yield Quantity("", None, label, ANSWER if name in SHOWN else DETAIL, _text(name, known))
+                yield Quantity("", None, label, ANSWER if name in SHOWN else DETAIL, text_of(name, known))
         if self.bytes and self.nll:
             ends = (f"{math.exp(each * self.contexts / self.bytes):.4f}" for each in self.nll)
             yield Quantity("", None, "perplexity per byte", DETAIL, " and Q ".join(("P " + next(ends), next(ends))))
@@ -331,22 +298,30 @@ class Comparisons(Results[Comparison]):
         return show(divergence_panels({each.name: each.by_context for each in self}), ax, style=style)
 
 
-def farther_by_pairs(comparisons: Sequence[Comparison], texts: Starts | None = None) -> list[Comparison]:
-    """Return comparisons on the same contexts, each with how much farther it is than the next closer one."""
+def farther_by_pairs(
+    comparisons: Sequence[Comparison], texts: Starts | None = None, first: Starts | None = None
+) -> list[Comparison]:
+    """Return comparisons on the same contexts, each with how much farther it is than the next closer one.
+
+    ``texts`` and ``first`` are those of `Sampling.of`.
+    """
     order, pairs = sorted(comparisons, key=_mean_kl), math.comb(len(comparisons), 2)
     beside: dict[int, Farther] = {}
     for closer, each in pairwise(order):
         if np.isfinite(each.by_context["kl"]).all():
-            (kl, is_sure), (_, is_far) = (_difference(one, each, texts, pairs) for one in (closer, order[0]))
+            (kl, is_sure), (_, is_far) = (_difference(one, each, texts, first, pairs) for one in (closer, order[0]))
             beside[id(each)] = Farther(closer.name, kl, is_sure, not is_far)
     return [replace(each, farther=beside.get(id(each))) for each in comparisons]
 
 
-def _difference(one: Comparison, other: Comparison, texts: Starts | None, pairs: int) -> tuple[Estimate, bool]:
+def _difference(
+    one: Comparison, other: Comparison, texts: Starts | None, first: Starts | None, pairs: int
+) -> tuple[Estimate, bool]:
     """Return by how much KL(P‖Q) of the other is larger, and whether the interval, one of ``pairs``, leaves out 0."""
     values = other.by_context["kl"] - one.by_context["kl"]
-    starts = block_starts([values], texts)
-    kl = ByContext(values, one.by_context["roundoff"] + other.by_context["roundoff"], starts=starts).mean()
+    order, starts, _ = Sampling.of([values], texts, first)
+    roundoff = one.by_context["roundoff"] + other.by_context["roundoff"]
+    kl = ByContext(values[order], roundoff[order], starts=starts).mean()
     return kl, kl.end(-1, len(starts), pairs) > 0
 
 
@@ -361,40 +336,3 @@ def _judgement(limit: Limit) -> str:
     end = "has no known end" if limit.end is None else f"ends at {limit.end:.4g}"
     kept = "passed" if limit.passed else "failed"
     return f"{LABELS[limit.statistic]} {sign} {limit.bound:g}: {kept}, the 95 % interval {end}"
-
-
-def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
-    """Return statistics by their labels, as the cells of a table."""
-    return {label: _text(name, statistics, short=True) for name, label in LABELS.items() if name in statistics}
-
-
-def _text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False) -> str:
-    """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error.
-
-    That of a part of a distribution is shown as its interval, unless both ends have the same digits. In a table so is
-    one whose roundoff exceeds its standard error, and of roundoff alone the upper end is shown, with two of these.
-    """
-    estimate = statistics[name]
-    if estimate.value is None:
-        return "∞"
-    scale, unit = (100.0, " %") if name in SHARES else (1.0, "")
-    value, error, half = (
-        scale * (each or 0.0) for each in (estimate.value, estimate.standard_error, estimate.roundoff)
-    )
-    is_partial, is_wide = "coverage" in statistics, short and half > error
-    if short and not is_partial and abs(value) <= half > 0:
-        return f"≤ {abs(value) + half + 2 * error:.2g}{unit}"
-    if is_partial or is_wide:
-        ends = (round(value - half, EXACT_DIGITS) + 0.0, round(value + half, EXACT_DIGITS) + 0.0)  # no −0
-        low, high = (f"{min(end, scale) if unit else end:.{4 - short}g}" for end in ends)
-        if estimate.roundoff is None or low != high:
-            within = f"≥ {low}" if estimate.roundoff is None else f"{low} to {high}"
-            return within + ("" if estimate.standard_error is None else f" ± {error:.{2 - short}g}") + unit
-    error *= is_partial or not is_wide
-    digits = max(0, 1 - short - math.floor(math.log10(error))) if error else 0
-    if error and digits <= MOST_DIGITS - short:
-        text = f"{value:.{digits}f} ± {error:.{digits}f}{unit}"
-    else:
-        text = f"{value:.{max(4 - 2 * short * bool(error), min(len(f'{value:.0f}'), 12))}g}"
-        text += ("" if estimate.standard_error is None or is_wide else f" ± {error:.{2 - short}g}") + unit
-    return text + (f", roundoff {half:.1g}" if not short and estimate.roundoff is not None else "")

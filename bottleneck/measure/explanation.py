@@ -15,8 +15,8 @@ ONE, MOST, CLOSE, SOME = 0.99, 0.5, 0.5, 0.1
 if it may be the reason, what rows leave outside at most if they may be those of a changed layer, and the share of rows
 that fit while others do not from which they come from several models."""
 CLEAR = 10.0
-"""Margin by which a direction of the rows has to exceed roundoff, and a bias roundoff times the mean context vector over
-the deviations from it: what a change of W makes of the deviations would then be seen as well."""
+"""Margin by which a direction of the rows has to exceed roundoff, and a bias roundoff times the mean context vector
+over the deviations from it: what a change of W makes of the deviations would then be seen as well."""
 NAMED = 8
 """Number of tokens that a sentence names."""
 

@@ -33,8 +33,12 @@ from .divergences import (
 )
 from .intervals import interval_divergences
 from .pairwise_kld import CACHED, looks_rounded
-from .standard_errors import block_starts, held_by_one
+from .standard_errors import Sampling, held_by_one
 
+REPEATED = 0.1
+"""Share of the contexts that repeat others from which that is a note."""
+SAMPLED = 4096
+"""Most entries of a row by which equal ones are told."""
 PREDICTIONS = 5
 """Number of likeliest tokens shown for each model, as in table 14 of Yang et al. 2018."""
 CONTEXT_TOKENS = 30
@@ -71,6 +75,8 @@ class Pair:
         self._left_out = np.zeros((2, self._vocab), dtype=np.int64)
         self._difference = None if self._is_partial else ObservedDifference(self._sources, precisions, self._vocab)
         self._best: tuple[list[Example], list[Example]] = ([], [])
+        self.rows: list[int] = []
+        """A hash of both sources' numbers in each context, equal in contexts that repeat others."""
 
     @property
     def cut(self) -> float:
@@ -79,7 +85,9 @@ class Pair:
 
     def add(self, first: Block | Part, second: Block) -> None:
         """Take the same rows of both sources."""
-        at_once = max(1, CACHED // self._vocab)
+        at_once, some = max(1, CACHED // self._vocab), slice(None, None, max(1, self._vocab // SAMPLED))
+        both = (each.log_probs[:, some] for each in (first, second))
+        self.rows += [hash((row.tobytes(), other.tobytes())) for row, other in zip(*both, strict=True)]
         for place, each in enumerate((first, second)):
             if each.log_probs.shape[1] > self._vocab:
                 p = softmax(each.log_probs.astype(np.float64) / self._temperature, 1)
@@ -147,26 +155,36 @@ class Pair:
             (first, second),
         )
 
-    def comparison(self, how: SpectrumSettings, *, like_llama_cpp: bool) -> Comparison:
-        """Return the comparison, with the rank of the difference, which takes all entries and a pass of its own."""
+    def comparison(self, how: SpectrumSettings, first: Ids, *, like_llama_cpp: bool) -> Comparison:
+        """Return the comparison, with the rank of the difference, which takes all entries and a pass of its own.
+
+        ``first`` is that of `Sampling.of`.
+        """
         reference, model = self._sources
         joined = {name: np.concatenate(parts, 1) for name, parts in self._found.items()}
         text = text_of(self._sources)
-        series = [joined[name][0] for name in DEPENDENT if name in joined]
-        starts = np.arange(reference.shape[0]) if like_llama_cpp else block_starts(series, begin_texts(self._sources))
-        found = {name: ByContext(each[0], each[1], self._is_partial, starts) for name, each in joined.items()}
+        series, each_one = [joined[name][0] for name in DEPENDENT if name in joined], np.arange(reference.shape[0])
+        sampling = Sampling.of(series, begin_texts(self._sources), first)
+        order, starts = (each_one, each_one) if like_llama_cpp else sampling[:2]
+        found = {
+            name: ByContext(each[0, order], each[1, order], self._is_partial, starts) for name, each in joined.items()
+        }
         if like_llama_cpp and "kl_llama_cpp" not in found:
             raise SourceError(
                 f"{reference.name} does not show all tokens above e^{LLAMA_CPP_LEAST:.0f}, which "
                 "llama.cpp's KL sums over: leave out --like-llama-cpp"
             )
         notes = self._notes(found, like_llama_cpp=like_llama_cpp)
+        if (copies := reference.shape[0] - sampling.different) > REPEATED * reference.shape[0]:
+            notes.append(
+                f"{copies:,} of {reference.shape[0]:,} contexts repeat others, and standard errors count copies once"
+            )
         difference = None
         try:
             difference = self._difference.rank(how) if self._difference else None
         except MatrixError as error:
             notes.append(f"the rank of the difference is not known: {error}")
-        kl = found["kl_llama_cpp" if like_llama_cpp else "kl"]
+        kl = joined["kl_llama_cpp" if like_llama_cpp else "kl"]
         losses = [float(found[name].values.mean()) for name in ("reference_nll", "nll") if name in found]
         return Comparison(
             sources=(dict(reference.description), {**model.description, **_bytes(model.description)}),
@@ -181,7 +199,8 @@ class Pair:
             difference=difference,
             definitions="llama.cpp" if like_llama_cpp else "exact",
             notes=tuple(notes),
-            by_context={"kl": kl.values, "roundoff": kl.error, "entropy": found["entropy"].values},
+            different=sampling.different,
+            by_context={"kl": kl[0], "roundoff": kl[1], "entropy": joined["entropy"][0]},
         )
 
     def _notes(self, found: dict[str, ByContext], *, like_llama_cpp: bool) -> list[str]:

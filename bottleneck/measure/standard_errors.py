@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,34 @@ def block_starts(series: list[Values], texts: Starts | None = None) -> Starts:
         if start - chosen[-1] >= length:
             chosen.append(start)
     return np.array(chosen)
+
+
+class Sampling(NamedTuple):
+    """Contexts in the order of the blocks that standard errors count: copies of one, or of a whole text, are one."""
+
+    order: Starts
+    """(T,), contexts, each followed by its copies."""
+    starts: Starts
+    """First place in that order of each block."""
+    different: int
+    """Number of contexts that differ from all others before them."""
+
+    @classmethod
+    def of(cls, series: list[Values], texts: Starts | None = None, first: Starts | None = None) -> Sampling:
+        """Return how contexts count; ``first``, (T,), holds for each the first one that is equal to it."""
+        n = len(series[0])
+        units = np.arange(n) if first is None else first
+        different = int((units == np.arange(n)).sum())
+        if texts is not None and different < n:
+            ends, found = np.append(texts[1:], n), dict[bytes, int]()
+            of_texts = [found.setdefault(units[a:b].tobytes(), a) for a, b in zip(texts, ends, strict=True)]
+            if len(found) >= FEWEST:  # whole texts are drawn, in which the contexts of one beginning are others
+                units = np.repeat(of_texts, ends - texts) + np.arange(n) - np.repeat(texts, ends - texts)
+        kept = units == np.arange(n)
+        order, place = np.argsort(units, kind="stable"), np.empty(n, np.int64)
+        place[order] = np.arange(n)
+        begun = None if texts is None else (np.cumsum(kept) - 1)[texts[kept[texts]]]
+        return cls(order, place[kept][block_starts([each[kept] for each in series], begun)], different)
 
 
 def _evenly(n: int, length: int) -> Starts:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..measure.comparison import table_cells
 from ..measure.divergences import Estimate
+from ..measure.statistic_texts import table_cells
 from ..results.published import DIGITS, PAPERS, PublishedTable, Row, grouped, rows_of, tables
 from ..results.tables import Table, rank_text
 from .contents import Contents, Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
@@ -79,6 +79,8 @@ class Context(NamedTuple):
     """The most that another token's can be."""
     target: int | str | None
     """The token that followed."""
+    is_by_text: bool = False
+    """Whether a text stands once, at the place of the likeliest of its tokens, with the number of any of them."""
 
 
 class Answer(NamedTuple):
@@ -217,41 +219,44 @@ def _are_ids(values: Any) -> bool:
 
 
 def _context(entries: Any, followed: tuple[int | str, float] | None, is_by_id: bool) -> Context | None:
-    """Return a context from its likeliest tokens and the one that followed.
-
-    The smallest number does not bound the others if it is that of the token that followed, which servers add to the
-    likeliest ones, or put in the place of one of them.
-    """
+    """Return a context from its likeliest tokens and the one that followed."""
+    is_by_text = isinstance(entries, Mapping) and not is_by_id
     if isinstance(entries, Mapping):
         key = "id" if is_by_id else "token"
         values = ((name, each if isinstance(each, Mapping) else {"logprob": each}) for name, each in entries.items())
         entries = [{**each, key: name} for name, each in values]
     pairs = [_token(each) for each in entries or ()]
-    lowest_pair = min(pairs, key=itemgetter(1), default=None)
-    others = [each for each in pairs if each is not lowest_pair or (followed and each[0] != followed[0])]
-    ceiling = lowest(value for _, value in others)
+    ceiling = ceiling_of(pairs, followed and followed[0])
     if followed and math.isfinite(followed[1]):
         token, value = followed
         again = [each for name, each in pairs if name == token]
         # An id has one number; that of a text may be another token's.
         is_shown = again and (isinstance(token, int) or value <= LEAST or math.isclose(again[0], value, rel_tol=1e-5))
         pairs += [] if is_shown else [followed]
-    return context_of(pairs, ceiling, followed and followed[0]) if pairs else None
+    return context_of(pairs, ceiling, followed and followed[0], is_by_text=is_by_text) if pairs else None
 
 
-def context_of(pairs: Sequence[tuple[int | str, float]], ceiling: float, target: int | str | None) -> Context:
+def context_of(
+    pairs: Sequence[tuple[int | str, float]], ceiling: float, target: int | str | None, *, is_by_text: bool = False
+) -> Context:
     """Return a context, in which a token that has several log-probabilities is unseen."""
     log_probs = dict(pairs)
     if len(log_probs) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         ceiling = max(ceiling, *(value for name, value in pairs if counts[name] > 1))
         log_probs |= {name: math.nan for name in log_probs if counts[name] > 1}
-    return Context(log_probs, ceiling, target)
+    return Context(log_probs, ceiling, target, is_by_text)
 
 
-def lowest(values: Iterable[float]) -> float:
-    """Return the smallest log-probability of a token, which is the most that a less likely one can have."""
-    return min((value for value in values if value > LEAST), default=0.0)
+def ceiling_of(pairs: Sequence[tuple[int | str, float]], target: int | str | None) -> float:
+    """Return the most that a token which is not listed can have: the smallest log-probability, if it is no mask.
+
+    It is the second smallest one if the smallest may be that of the token that followed, which servers and distillation
+    sets add to the likeliest ones, or put in the place of one of them.
+    """
+    least = min(pairs, key=itemgetter(1), default=None)
+    listed = (pair for pair in pairs if pair is not least or target not in (None, pair[0]))
+    return min((value for _, value in listed if value > LEAST), default=0.0)
 
 
 def _token(each: Any) -> tuple[int | str, float]:

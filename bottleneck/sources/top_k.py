@@ -23,7 +23,7 @@ from ..language_models.llama_cpp import MOST_TOKENS
 from ..language_models.text import Names, Text
 from ..spectrum import EPS
 from ..spectrum.noise import decimal_step
-from .answers import LEAST, Answer, Context, context_of, lowest, read_answers
+from .answers import LEAST, Answer, Context, ceiling_of, context_of, read_answers
 from .partial import FLOAT32, Part, PartialSource
 from .probabilities import MISSED
 
@@ -74,6 +74,7 @@ class TopK(PartialSource):
             np.arange(len(contexts)), [len(context.log_probs) for context in contexts]
         )
         self._ceilings = np.array([context.ceiling for context in contexts])
+        self._is_by_text = np.array([context.is_by_text for context in contexts], bool)
         self._followed = [
             context.target if answer.ids is None else answer.ids[place]
             for answer in answers
@@ -134,15 +135,33 @@ class TopK(PartialSource):
         lowest, second, most = (self._values[order[place]] for place in (first, first + 1, last[counts > FEWEST]))
         apart = np.zeros(len(order), bool)
         apart[order[first]] = second - lowest > np.maximum(APART, 2 * (most - second))
-        followed = np.array([-1 if name is None else self._numbers.get(name, -1) for name in self._followed])
-        return apart & (self._columns != followed[self._rows])
+        return apart & (self._columns != self._targets()[self._rows])
 
     def _leave_out(self, entries: NDArray[np.bool_]) -> None:
         """Make entries unseen, so that any other token may be as likely."""
-        more, self._ceilings = entries & (self._values > LEAST), self._ceilings.copy()
-        np.maximum.at(self._ceilings, self._rows[more], self._values[more])
+        by_text, self._ceilings = self._is_by_text[self._rows], self._ceilings.copy()
+        most = np.where(by_text, self._before(entries), self._values) if by_text.any() else self._values
+        more = entries & ((self._values > LEAST) | (by_text & np.isnan(self._values)))
+        np.maximum.at(self._ceilings, self._rows[more], most[more])
         rest = ~entries
         self._rows, self._columns, self._values = self._rows[rest], self._columns[rest], self._values[rest]
+
+    def _before(self, entries: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the most that the likeliest token of each entry's text can have, if these entries share their texts.
+
+        It has the text's place, after that of the last other entry, where these are in order.
+        """
+        rows, values = self._rows, np.where(np.isnan(self._values), -np.inf, self._values)
+        kept = ~entries & (self._columns != self._targets()[rows])
+        some = np.flatnonzero(kept)
+        rises = (np.diff(rows[some]) == 0) & (np.diff(values[some]) > 0)
+        last = np.maximum.accumulate(np.where(kept, np.arange(len(rows)), -1))
+        is_known = (last >= 0) & (rows[last] == rows) & ~np.isin(rows, rows[some[1:][rises]])
+        return np.maximum(np.where(is_known, values[last], 0.0), values)
+
+    def _targets(self) -> NDArray[np.int64]:
+        """Return the numbers of the names of the tokens that followed, −1 for an unknown one."""
+        return np.array([-1 if name is None else self._numbers.get(name, -1) for name in self._followed])
 
     def _number(self, ids: Mapping[str, int]) -> None:
         """Make ids the columns, given those of texts; leave out tokens whose id is not known."""
@@ -313,7 +332,8 @@ def open_parquet(path: str) -> TopK:
 def _context(ids: Sequence[int], values: Sequence[float | None], target: int | None = None) -> Context:
     """Return the context of a row, whose padding is null, NaN or −∞."""
     pairs = [(name, value) for name, value in zip(ids, values, strict=True) if value is not None and value > -math.inf]
-    return context_of(pairs, lowest(value for _, value in pairs), None if target is None or target < 0 else target)
+    target = None if target is None or target < 0 else target
+    return context_of(pairs, ceiling_of(pairs, target), target)
 
 
 COLUMNS = "token_ids", "log_probs"

@@ -12,9 +12,9 @@ from .noise import FEWEST
 from .precision import EPS
 from .rules import MARGIN
 
-MASK = -1e4
-"""A token this many nats below the likeliest one in every context has been masked: no model's roundoff allows less
-than e^-104 in float32, and float64 ends at -745."""
+MASK = -9e3
+"""A token this many nats below the likeliest one in every context has been masked, as by logits of -1e4: no model's
+roundoff allows less than e^-104 in float32, and float64 ends at -745."""
 APART = 50.0
 """A row's lowest number is a mask if it lies so many nats below all others, and farther than these are apart."""
 RARE = 0.01

@@ -65,7 +65,10 @@ def truth(P: Matrix, Q: Matrix, targets: Any) -> dict[str, float]:
 
 NEAR = normalized(3 * np.random.default_rng(0).standard_normal((200, 40)))
 PAIRS: dict[str, tuple[Matrix, Matrix]] = {
-    **{f"{p} {q}": (np.log([[p, 1 - p]] * 3), np.log([[q, 1 - q]] * 3)) for p, q in ((0.9, 0.1), (1e-6, 0.3))},
+    **{
+        f"{p} {q}": tuple(np.log([[x * share, 1 - x * share] for share in (1, 0.99, 0.98)]) for x in (p, q))
+        for p, q in ((0.9, 0.1), (1e-6, 0.3))
+    },
     "near": (NEAR, normalized(NEAR + 0.3 * np.random.default_rng(1).standard_normal(NEAR.shape))),
     "far": tuple(normalized(8 * np.random.default_rng(seed).standard_normal((30, 20))) for seed in (2, 3)),
 }

@@ -19,14 +19,16 @@ from scipy.stats import t as student
 
 from softmax_bottleneck import compare, kld
 from softmax_bottleneck.errors import ConfigurationError
-from softmax_bottleneck.measure.comparison import Comparison, table_cells
+from softmax_bottleneck.measure.comparison import Comparison
 from softmax_bottleneck.measure.divergences import ByContext
 from softmax_bottleneck.measure.standard_errors import (
+    Sampling,
     autocorrelation_time,
     block_starts,
     half_width,
     standard_error,
 )
+from softmax_bottleneck.measure.statistic_texts import table_cells
 
 ADVANTAGE = 0.2
 """Share of the variance that a text's own level has."""
@@ -250,9 +252,55 @@ def test_a_limit_is_kept_by_the_end_of_the_interval() -> None:
     assert found.to_dict()["results"][1]["limits"][0]["passed"] is False
 
 
+def nearly_alike(contexts: int) -> np.ndarray:
+    """Return contexts with one likeliest token of two, all of them different."""
+    p = 0.6 + 1e-6 * np.arange(contexts)
+    return np.log(np.stack([p, 1 - p], 1))
+
+
+@pytest.mark.parametrize("order", ["one after another", "again and again", "shuffled"])
+@pytest.mark.parametrize(("different", "copies"), [(30, 8), (1, 50)])
+def test_copies_of_contexts_prove_no_more(different: int, copies: int, order: str) -> None:
+    both = {name: each[:different] for name, each in models({"near": 0.1, "far": 0.12}).items()}
+    places = np.repeat(np.arange(different), copies)
+    if order == "again and again":
+        places = places.reshape(different, copies).T.ravel()
+    elif order == "shuffled":
+        places = np.random.default_rng(0).permutation(places)
+    limits: Any = {"kind": "logits", "max_kl": 1.0, "min_agreement": 0.2}
+    once, found = (compare({name: each[at] for name, each in both.items()}, **limits)
+                   for at in (np.arange(different), places))  # fmt: skip
+    assert f"{different * (copies - 1):,} of {different * copies:,} contexts repeat others" in found["near"].notes[-1]
+    for one, many in zip(once, found, strict=True):
+        assert many.passed is one.passed is (different > 1)
+        assert many.by_context["kl"].tolist() == one.by_context["kl"][places].tolist()
+        ends = [[limit.end for limit in each.limits] for each in (many, one)]
+        if order == "shuffled":  # which blocks they are in is then another question
+            assert all(end is None or abs(end - true) < 0.1 for end, true in zip(*ends, strict=True))
+        else:
+            assert ends[0] == pytest.approx(ends[1])
+
+
+def test_copies_of_a_text_are_one_text() -> None:
+    """Texts with one beginning stay texts of their own."""
+    rng = np.random.default_rng(0)
+    texts = [np.r_[np.zeros(3), rng.normal(size=5)] for _ in range(20)]
+    values, starts = np.concatenate([*texts, *texts[:8]]), np.arange(0, 28 * 8, 8)
+    first = np.array([int(np.argmax(values == each)) for each in values])
+    sampling = Sampling.of([values], starts, first)
+    assert (sampling.different, len(sampling.starts)) == (101, 20)
+    weights = 1.0 + (np.arange(20) < 8)
+    sums = weights * (np.array([text.sum() for text in texts]) - 8 * values.mean())
+    expected = math.sqrt(20 / 19 * (sums @ sums)) / len(values)
+    assert standard_error(values[sampling.order], sampling.starts) == pytest.approx(expected)
+    few = Sampling.of([values], starts[:4], first)  # too few texts to tell how they differ
+    assert few.different == 101
+    assert sorted(few.order) == list(range(len(values)))
+
+
 @pytest.mark.parametrize(("contexts", "passed"), [(1, False), (20, False), (180, False), (200, True)])
 def test_a_few_contexts_that_all_agree_do_not_prove_much(contexts: int, passed: bool) -> None:
-    P = np.log(np.tile([0.6, 0.4], (contexts, 1)))
+    P = nearly_alike(contexts)
     (limit,) = compare(P, P, min_agreement=0.98).limits
     assert limit.passed is passed
     assert limit.end is None or limit.end == pytest.approx(1 / (1 + student.ppf(0.975, contexts - 1) ** 2 / contexts))
@@ -260,7 +308,7 @@ def test_a_few_contexts_that_all_agree_do_not_prove_much(contexts: int, passed: 
 
 def test_the_interval_of_an_agreement_is_wilsons() -> None:
     """Its end L solves (p − L)² = z² L(1 − L)/n: the share differs from L by z standard errors at L."""
-    P = np.log(np.tile([0.6, 0.4], (50, 1)))
+    P = nearly_alike(50)
     Q = np.where((np.arange(50) % 17 == 3)[:, None], P[:, ::-1], P)
     (limit,) = (found := compare(P, Q, min_agreement=0.8)).limits
     share, error = found.statistics["same_top"].value, found.statistics["same_top"].standard_error
@@ -304,8 +352,7 @@ def test_a_tie_is_not_sampling_noise() -> None:
     """Likeliest tokens too close to call are taken as other ones: what is left is a share of its own (Wilson 1927)."""
     rng = np.random.default_rng(0)
     same, is_open = np.ones(1000), rng.random(1000) < 0.086
-    logits = np.tile([4.0, 0.0], (1000, 1)).astype(np.float32)
-    logits[is_open] = 4.0
+    logits = np.stack([np.full(1000, 4.0), 4.0 * is_open, -np.arange(1000) / 1e3], 1).astype(np.float32)
     (limit,) = compare(logits, logits, kind="logits", min_agreement=0.5).limits
     sure = binomtest(int((same - is_open).sum()), 1000).proportion_ci(0.95, method="wilson").low
     assert limit.end == pytest.approx(sure, abs=1e-3)

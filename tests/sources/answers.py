@@ -158,14 +158,17 @@ FORMS: dict[str, Callable[[Matrix, list[int]], list[Any]]] = {
 class Spelled:
     """What knows a model's tokens."""
 
+    def __init__(self, spell: Spelling = spelling) -> None:
+        self.spell = spell
+
     def __len__(self) -> int:
         return M
 
     def names(self, ids: list[int]) -> list[str]:
-        return [spelling(each).decode(errors="replace") for each in ids]
+        return [self.spell(each).decode(errors="replace") for each in ids]
 
     def spelled(self, ids: list[int]) -> list[str]:
-        return [spelling(each).decode(errors="surrogateescape") for each in ids]
+        return [self.spell(each).decode(errors="surrogateescape") for each in ids]
 
 
 def write(path: Path, records: list[Any]) -> str:

@@ -166,6 +166,42 @@ def test_a_distillation_set_with_padding_and_repeated_ids(tmp_path: Path) -> Non
     assert abs(found.value - kl) <= found.roundoff
 
 
+@pytest.mark.parametrize("column", [True, False])
+def test_the_likeliest_tokens_and_the_one_that_followed(column: bool, tmp_path: Path) -> None:
+    """Its number, often the smallest, does not bound the others."""
+    P, *_ = models()
+    targets = [int(np.argsort(-row)[K + 9]) for row in P]
+    ids = [[*top(row), target] for row, target in zip(P, targets, strict=True)]
+    columns = {"token_ids": ids, "log_probs": [row[each].tolist() for row, each in zip(P, ids, strict=True)]}
+    path = tmp_path / "set.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(columns | ({"target": targets} if column else {})), path)
+    (part,) = open_source(str(path)).of_vocabulary(M).parts()  # type: ignore[attr-defined]
+    assert part.seen.sum(1).tolist() == [K + 1] * T
+    least, most = part.box()
+    assert ((least <= np.exp(P)) & (np.exp(P) <= most)).all()
+
+
+@pytest.mark.parametrize("order", ["descending", "sampled first", "by text"])
+def test_a_text_of_several_tokens_in_a_dictionary(order: str, tmp_path: Path) -> None:
+    """It has the number of one of them, and may hide likelier ones."""
+    P, *_ = models()
+    texts = [f"t{token % 9}" if token % 4 else f"word {token}" for token in range(M)]
+    answers, targets = [], np.random.default_rng(0).integers(M, size=T)
+    for row, target in zip(P, targets, strict=True):
+        ids = [int(target), *top(row)] if order == "sampled first" else [*top(row), int(target)]
+        answer = {texts[token]: float(row[token]) for token in ids}
+        answers.append(dict(sorted(answer.items())) if order == "by text" else answer)
+    record = {"tokens": [texts[each] for each in targets], "top_logprobs": answers}
+    record["token_logprobs"] = P[np.arange(T), targets].tolist()
+    path = write(tmp_path / "answers.jsonl", [{"choices": [{"logprobs": record}]}])
+    spelled: Any = Spelled(lambda token: texts[token].encode())
+    text = Text(ids=targets, starts=np.zeros(1, np.int64), tokenizer=spelled)
+    (part,) = open_source(path).of_vocabulary(M, text).parts()  # type: ignore[attr-defined]
+    assert part.seen.any()
+    least, most = part.box()
+    assert ((least <= np.exp(P)) & (np.exp(P) <= most)).all()
+
+
 def test_a_rank_from_tokens_that_are_named_by_their_text(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     logits = rng.standard_normal((60, 4)) @ rng.standard_normal((4, 200)) + np.where(np.arange(200) < 20, 30.0, 0.0)
