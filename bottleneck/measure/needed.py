@@ -65,6 +65,8 @@ class NeedReport(Result, kind="need"):
     """The best logits of rank r for the measured contexts themselves: what this text spans."""
     seconds: float = 0.0
     """Wall-clock time."""
+    directions: int | None = None
+    """Dimensions that the context vectors of each half have: few contexts, and repeated ones, have fewer than d."""
     trained: tuple[Trained, ...] = ()
     """Layers that were trained on the first half: what a smaller head reaches."""
 
@@ -91,9 +93,9 @@ class NeedReport(Result, kind="need"):
             yield Quantity(f"needed.{fit}", needed, label, shown, self._sentence(fit, how))
             yield Quantity("", needed["acceptance"], f"needed, {label}", TABLE)
         yield Quantity("", None, "meaning", text=MEANING)
-        if (fewest := min(self.fitted, self.contexts)) < self.embedding_size:
-            few = f"{fewest:,} contexts cannot show more than {fewest:,} dimensions: give more text"
-            yield Quantity("", None, "contexts", text=few)
+        if self.directions is not None and self.directions < self.embedding_size:
+            few = f"the contexts have {self.directions:,} of {self.embedding_size:,} dimensions: more, or other, text"
+            yield Quantity("directions", self.directions, "contexts", text=f"{few} may have the rest")
         yield Quantity("", None, "model", text=model)
         yield from (Quantity("", None, label, text=text) for label, text in self._table())
         after = Sentence(Parameter("train"), " fits layers of fewer dimensions, which keep more than what is cut off")
@@ -212,6 +214,7 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
         perplexity=perplexity,
         other_text=curves[0],
         same_text=curves[1],
+        directions=fits.directions,
         trained=trained,
     )
 

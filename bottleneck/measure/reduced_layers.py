@@ -79,7 +79,10 @@ class Fits:
         weight = source.head.weight.detach()
         self._mean = sum((exact(rows).sum(0) for rows in weight.split(ROWS)), torch.zeros(())) / len(weight)
         triangle = triangle_of_blocks(exact(rows) - self._mean for rows in weight.split(ROWS))
-        self._bases = [_basis(source, contexts, triangle, self._mean) for contexts in (fitted, measured)]
+        bases = [_basis(source, contexts, triangle, self._mean) for contexts in (fitted, measured)]
+        self._bases = [basis for basis, _ in bases]
+        self.directions = min(count for _, count in bases)
+        """Number of dimensions that the contexts of both halves have."""
         self._targets = None if source.targets is None else torch.from_numpy(source.targets).to(weight.device)
 
     def curves(self, ranks: Sequence[int], *, refine: bool) -> tuple[list[tuple[Reduced, ...]], float | None]:
@@ -156,8 +159,12 @@ def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tenso
     return zip(ranges, source.hidden(ranges), strict=True)
 
 
-def _basis(source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Return R⁻¹ E, (d, d), and C Rᵀ E, (M, d): the first r columns give the row-centred logits of rank r.
+def _basis(
+    source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor
+) -> tuple[tuple[Tensor, Tensor], int]:
+    """Return R⁻¹ E, (d, d), and C Rᵀ E, (M, d), whose first r columns give the row-centred logits of rank r.
+
+    The number of dimensions that the contexts have comes with them.
 
     The columns of R are scaled, because the size of a dimension of H says nothing beside that of W. ``of_weight`` is
     the triangle of C.
@@ -169,12 +176,13 @@ def _basis(source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor
     scale = torch.where(scale > 0, scale, 1.0)
     left, values, right = torch.linalg.svd(triangle / scale)
     # Directions that no context has: they come last, and make r = d the model itself on every text.
-    values = values.clamp_min(max(LEAST * float(values[0]), torch.finfo(torch.float64).tiny))
+    least = max(LEAST * float(values[0]), torch.finfo(torch.float64).tiny)
+    count, values = int((values > least).sum()), values.clamp_min(least)
     root, inverse = (left * values) @ right * scale, right.T / scale[:, None] / values @ left.T
     directions = torch.linalg.svd(root @ of_weight.T)[0]
     weight = source.head.weight.detach()
     found = torch.cat([((exact(rows) - mean) @ (root.T @ directions)).to(weight) for rows in weight.split(ROWS)])
-    return inverse @ directions, found
+    return (inverse @ directions, found), count
 
 
 def _reduced_log_probs(

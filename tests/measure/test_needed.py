@@ -87,8 +87,12 @@ def test_a_text_of_few_contexts_spans_little_and_the_model_needs_more() -> None:
     assert report.same_text[2].kl < 1e-12  # three contexts
     assert report.other_text[2].kl > 1e-3
     assert report.other_text[-1].kl < 1e-12
-    assert "3 contexts cannot show more than 3 dimensions: give more text" in str(report)
-    assert "cannot show more" not in str(sb.need(layer, **given))
+    assert "the contexts have 3 of 6 dimensions: more, or other, text may have the rest" in str(report)
+    repeated = sb.need(
+        layer, **{name: np.tile(values[:3], (20,) + (1,) * (values.ndim - 1)) for name, values in given.items()}
+    )
+    assert (repeated.fitted, repeated.directions) == (30, 3)
+    assert "the contexts have" not in str(sb.need(layer, **given))
 
 
 HEADS = {
