@@ -190,14 +190,21 @@ class Comparison(Result, kind="comparison"):
         return all(limit.passed for limit in self.limits)
 
     def judged(self, bounds: Mapping[str, float | None], *, cut: float = 0.0) -> Self:
-        """Return this comparison with limits for `SIGNS`; what is not known, or with more than `CUT` cut, fails."""
-        limits, notes = [], list(self.notes)
-        if cut > CUT and any(bound is not None for bound in bounds.values()):
-            notes.append(f"no limit passes: tokens that one of the two lacks hold over {CUT:.1g} of the probability")
+        """Return this comparison with limits for `SIGNS`.
+
+        What is not known fails, and everything if more than `CUT` is cut, or if states do not belong to their layer.
+        """
+        limits, notes, why = [], list(self.notes), ""
+        if any(source.get("mismatch") for source in self.sources):
+            why = "the states of one may not be those that its output layer takes"
+        if cut > CUT:
+            why = f"tokens that one of the two lacks hold over {CUT:.1g} of the probability"
+        if why and any(bound is not None for bound in bounds.values()):
+            notes.append(f"no limit passes: {why}")
         for name, bound in bounds.items():
             if bound is not None:
                 sign = SIGNS[name]
-                is_known = name in self.statistics and cut <= CUT
+                is_known = name in self.statistics and not why
                 end = self.statistics[name].end(sign, self.blocks) if is_known else sign * math.inf
                 if name == "same_top" and math.isfinite(end):
                     found = self.statistics[name]

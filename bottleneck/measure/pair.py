@@ -15,6 +15,7 @@ from scipy.special import softmax
 
 from ..errors import MatrixError, SourceError
 from ..language_models.source import begin_texts, text_of
+from ..results.quantity import doubts_of
 from ..sources import Block, KldSource, Part, PartialSource, Source
 from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
@@ -237,7 +238,7 @@ class Pair:
         kl = found["kl_llama_cpp" if like_llama_cpp else "kl"].values
         if share := held_by_one(kl.max(), kl.mean(), len(kl)):
             notes.append(f"one context holds {100 * share:.0f} % of KL, whose interval may then end too low")
-        doubts = ((source.name, source.description.get("note")) for source in self._sources)
+        doubts = ((source.name, doubts_of(source.description)) for source in self._sources)
         return notes + [f"{name}: {doubt}" for name, doubt in doubts if doubt]
 
 

@@ -159,9 +159,7 @@ def _hidden(source: ModelOnText, contexts: range) -> Iterator[tuple[range, Tenso
     return zip(ranges, source.hidden(ranges), strict=True)
 
 
-def _basis(
-    source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor
-) -> tuple[tuple[Tensor, Tensor], int]:
+def _basis(source: ModelOnText, contexts: range, of_weight: Tensor, mean: Tensor) -> tuple[tuple[Tensor, Tensor], int]:
     """Return R⁻¹ E, (d, d), and C Rᵀ E, (M, d), whose first r columns give the row-centred logits of rank r.
 
     The number of dimensions that the contexts have comes with them.

@@ -19,7 +19,7 @@ from ..core.files import write_json
 from ..core.json_file import check_schema
 from ..core.version import __version__
 from ..errors import ConfigurationError, OutputError, Parameter, Sentence
-from .quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity, cell, plain, put
+from .quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity, cell, doubts_of, plain, put
 from .tables import TableText, csv_text, html_table, latex, markdown, terminal
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Result(ABC):
     def note(self) -> str:
         """What is doubtful of the source that was measured, or an empty string."""
         source = getattr(self, "source", None)
-        return str(source.get("note", "")) if isinstance(source, Mapping) else ""
+        return doubts_of(source) if isinstance(source, Mapping) else ""
 
     def named(self, label: str) -> Self:
         """Return this measurement of a source with another name for tables and figures."""
@@ -146,7 +146,8 @@ class Result(ABC):
         quantities = [each for each in self.quantities() if each.shown & (ANSWER | DETAIL)]
         rows = [(each.label, str(each)) for each in quantities if details or each.shown & ANSWER]
         is_whole = len(rows) == len(quantities)
-        return [*rows, *([("note", self.note)] if self.note else ()), *(() if is_whole else (ALL_NUMBERS,))]
+        is_said = any(self.note in text for _, text in rows)
+        return [*rows, *(() if is_said else [("note", self.note)]), *(() if is_whole else (ALL_NUMBERS,))]
 
     def details(self) -> str:
         """Return every quantity that people see as aligned lines."""

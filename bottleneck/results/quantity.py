@@ -91,3 +91,8 @@ def put(values: dict[str, Any], key: str | tuple[str, ...], value: Any) -> None:
     for name in folders:
         values = values.setdefault(name, {})
     values[last] = plain(value)
+
+
+def doubts_of(source: Mapping[str, Any]) -> str:
+    """Return what is doubtful of a source by its description, or an empty string."""
+    return "; ".join(str(source[key]) for key in ("mismatch", "note") if source.get(key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,12 @@ IDS, TARGETS, MASK = "token_ids", "targets", "attention_mask"
 """Names of arrays beside `STATES`: each token, the one that follows it, and whether it is not padding."""
 NOT_STATES = ".json", ".md", ".txt"
 """Suffixes of other files that a folder of states may have."""
-SAMPLE, BETTER = 256, 0.5
-"""Contexts whose next tokens show whether the states fit the output layer, and the nats by which another reading of the
-states must be better to be named."""
+SAMPLE, BETTER, ALIKE = 256, 0.5, 0.05
+"""Contexts whose next tokens show whether the states fit the output layer, the nats by which another reading of the
+states must be better to be named, and those by which two of them may differ that are named together."""
+NORMED = 0.02
+"""Relative change up to which the norm gives states again: those in bfloat16 change by 0.004."""
+TWICE = "these states look as if they were taken after the final norm, which is applied again: leave it out"
 
 
 def open_states(
@@ -87,14 +90,17 @@ def open_states(
             raise SourceError(f"{len(arrays)} of the {len(texts)} texts of {source} have {name}: give all files theirs")
     ids, targets = (torch.cat(arrays).numpy() if arrays else None for arrays in beside.values())
     states = [each[STATES] for each in texts]
+    twice = False
     if norm is not None:
         normalize = _norm(norm, layer.hidden_size)
+        twice = is_normed(normalize, states)
         states = [normalize(each.float()) for each in states]
     starts = [0, *np.cumsum([len(each) for each in states])[:-1].tolist()]
     hidden = torch.cat(states)
     given = states_of(
-        layer, hidden, ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None, tokenizer=names
-    )
+        layer, hidden, ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None,
+        twice=twice, tokenizer=names,
+    )  # fmt: skip
     if zeros := int((hidden == 0).all(1).sum()):
         said = f"{zeros:,} of {len(hidden):,} states are zero, as padding is: mark it with {MASK}, or leave it out"
         given.description = {
@@ -131,7 +137,7 @@ def _model(place: str) -> HuggingFaceModel | None:
 
 def states_of(
     layer: Softmax, hidden: Tensor, *, ids: Ids | None, targets: Ids | None = None, starts: list[int], path: str,
-    normed: bool | None, tokenizer: Names | None = None,
+    normed: bool | None, twice: bool, tokenizer: Names | None = None,
 ) -> ModelOnText:  # fmt: skip
     """Return states with their text, after a look at whether they belong to the layer.
 
@@ -144,26 +150,29 @@ def states_of(
         path: name of the source.
         normed: whether a final norm was applied to the states after they were saved; ``None`` if the states are known
             to belong to the layer.
+        twice: whether that was done before as well (`is_normed`).
         tokenizer: what names the tokens.
     """
+    doubts = {"mismatch": TWICE if twice else "", "note": ""}
     if ids is None:
-        return given_states(layer, hidden=hidden, targets=targets, path=path)
-    is_first = np.isin(np.arange(len(ids)), starts)
-    following = _next(ids, is_first) if targets is None else targets
-    given = given_states(layer, hidden=hidden, targets=following, path=path)
-    is_first[1:] |= following[:-1] != ids[1:]  # contexts between two rows were left out
-    number, row = np.cumsum(is_first) - 1, np.arange(len(ids))
-    is_last = np.append(is_first[1:], True)
-    running = np.insert(ids, row[is_last] + 1, following[is_last].clip(0))
-    begins = np.array([start + number[start] for start in starts])
-    given.text = Text(ids=running, starts=begins, scored=row + number + 1, tokenizer=tokenizer, name=None)
-    if normed is None:
-        return given
-    readings = {by: torch.from_numpy(each) for by, each in enumerate((ids, following, _next(following, is_first)))}
-    given.model.mismatch, note = _mismatch(layer, hidden, readings, normed=normed)
-    if mismatch := given.model.mismatch:
-        logger.warning("%s: %s", path, mismatch)
-    doubts = {"mismatch": mismatch, "note": note}
+        given = given_states(layer, hidden=hidden, targets=targets, path=path)
+    else:
+        is_first = np.isin(np.arange(len(ids)), starts)
+        following = _next(ids, is_first) if targets is None else targets
+        given = given_states(layer, hidden=hidden, targets=following, path=path)
+        is_first[1:] |= following[:-1] != ids[1:]  # contexts between two rows were left out
+        number, row = np.cumsum(is_first) - 1, np.arange(len(ids))
+        is_last = np.append(is_first[1:], True)
+        running = np.insert(ids, row[is_last] + 1, following[is_last].clip(0))
+        begins = np.array([start + number[start] for start in starts])
+        given.text = Text(ids=running, starts=begins, scored=row + number + 1, tokenizer=tokenizer, name=None)
+        if normed is not None and not twice:
+            each = (ids, following, _next(following, is_first))
+            readings = {by: torch.from_numpy(tokens) for by, tokens in enumerate(each)}
+            doubts["mismatch"], doubts["note"] = _mismatch(layer, hidden, readings, normed=normed)
+    if doubts["mismatch"]:
+        given.model.mismatch = doubts["mismatch"]
+        logger.warning("%s: %s", path, doubts["mismatch"])
     given.description = {**given.description, **{name: said for name, said in doubts.items() if said}}
     return given
 
@@ -315,6 +324,23 @@ def _module(folder: Path, name: str) -> nn.Module | None:
     return None
 
 
+def is_normed(normalize: Callable[[Tensor], Tensor], blocks: Sequence[Tensor]) -> bool:
+    """Return whether states look as if a norm had made them: it then gives them again from what it scales.
+
+    Args:
+        normalize: x ↦ γ n + β, where n is x with a mean square of 1, or with a variance of 1 and a mean of 0.
+        blocks: consecutive states, (n, d) each, of which some are taken.
+    """
+    sample = torch.cat([block[:: max(1, len(block) * len(blocks) // SAMPLE)] for block in blocks]).float()
+    signs = torch.ones(1, sample.shape[1])
+    signs[:, 1::2] = -1  # n itself, for an even d
+    more, less = normalize(signs), normalize(-signs)
+    beta, gamma = (more + less) / 2, (more - less) / 2 * signs
+    again = normalize((sample - beta) / gamma.where(gamma != 0, 1.0))
+    off = torch.linalg.vector_norm(again - sample, dim=1) / torch.linalg.vector_norm(sample, dim=1)
+    return bool(off.median() < NORMED)
+
+
 def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, normed: bool) -> tuple[str, str]:
     """Return why states and output layer do not belong together, and why they may not, or '' for either.
 
@@ -330,9 +356,13 @@ def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, no
 
     sample = states[some].to(layer.weight)
     as_given = loss(sample, 1)
-    unnormed = math.inf if normed else loss(F.rms_norm(sample, sample.shape[1:]), 1)
+    size = sample.square().mean(1).sqrt().median().clamp_min(torch.finfo(sample.dtype).tiny)
+    resized, unnormed = loss(sample / size, 1), loss(F.rms_norm(sample, sample.shape[1:]), 1)
+    how: list[Any] = ["they were taken before the final norm: give it, ", Parameter("norm", "MODEL|FILE:NAME")]
+    if resized <= unnormed + ALIKE:
+        how += [", or have another scale than the output layer takes: give ", Parameter("scale")]
     losses = {
-        Sentence("they were taken before the final norm: give it, ", Parameter("norm", "MODEL|FILE:NAME")): unnormed,
+        Sentence(*how): math.inf if normed else unnormed,
         "each state stands one token too late: shift the states or the ids by one, unless the model is untrained, "
         "which repeats its input": loss(sample, 0),
         "each state stands one token too early: shift the states or the ids by one": loss(sample, 2),
@@ -344,7 +374,7 @@ def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, no
         return Sentence(f"{perplexity}, and these states look as if ", likeliest), ""
     if as_given <= chance - BETTER:
         return "", ""
-    before = "" if normed else "the states were taken before the final norm, "
-    doubt = f"the model is untrained, the text is random, {before}or states and head do not belong together"
+    earlier = "" if normed else "the states were taken before the final norm, "
+    doubt = f"the model is untrained, the text is random, {earlier}or states and head do not belong together"
     better = "no" if as_given >= chance else "hardly"
     return "", f"{perplexity}, {better} better than {layer.vocab_size:,} equally likely tokens: {doubt}"

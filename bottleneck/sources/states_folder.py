@@ -25,7 +25,7 @@ from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
 from .array_files import STATES
-from .hidden_states import IDS, TARGETS, floats, layer_of, norm_of, softmax_of, states_of
+from .hidden_states import IDS, TARGETS, floats, is_normed, layer_of, norm_of, softmax_of, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
@@ -93,6 +93,7 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
     normalize, norm = None, _norm(arrays, kind := about.get("norm"), layer.hidden_size)
     if norm and kind:
         normalize = norm_of(*norm, kind, about.get("norm_eps"))
+    twice = normalize is not None and is_normed(normalize, blocks)
     parts.clear()  # they are let go of as they are joined
     states = _joined(blocks, total, normalize, layer.weight.dtype)
     given = states_of(
@@ -103,6 +104,7 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
         starts=sorted({0, *(start for start in about.get("starts", []) if start < len(states))}),
         path=folder,
         normed=None if "identity" in about and own else bool(kind),
+        twice=twice,
         tokenizer=read_tokenizer(path) if (path / TOKENIZER).exists() else None,
     )
     source = about.get("source", {"corpus": about.get("text"), "split": None})

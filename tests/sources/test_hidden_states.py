@@ -81,9 +81,43 @@ def test_states_of_another_place_are_told(text: Any, change: Any, told: str, tmp
     assert not report.rank.determinate
     assert caplog.text.count(told) == 1
     assert told in sb.need(str(tmp_path / "text"), **how).to_dict()["source"]["mismatch"]
+    for measure in (sb.need, sb.gradient, sb.perplexity, sb.kld, rank):
+        assert " ".join(str(measure(str(tmp_path / "text"), **how)).split()).count(told) == 1
+    compared = sb.compare([sb.open(str(tmp_path / "text"), **how)] * 2, max_kl=1.0)[0]
+    assert not compared.passed
+    assert compared.notes[-1] == "no limit passes: the states of one may not be those that its output layer takes"
     if "norm" in told:
         norm = f"{tmp_path / 'model.safetensors'}:norm.weight"
         assert rank(str(tmp_path / "text"), norm=norm, **how).rank.doubt == ""
+
+
+def test_states_of_another_size_may_lack_a_norm_or_a_scale(text: Any, tmp_path: Path) -> None:
+    weight, ids, states = text
+    sizes = torch.rand(200, 1, generator=torch.Generator().manual_seed(0)).exp2()
+    for folder, factor, scale in (("one", 0.01, True), ("other", 0.01 * sizes**4, False)):
+        (tmp_path / folder).mkdir()
+        how = save(tmp_path / folder, weight, ids, factor * states)
+        doubt = rank(str(tmp_path / folder / "text"), **how).rank.doubt
+        assert "taken before the final norm: give it" in doubt
+        assert ("or have another scale than the output layer takes: give scale" in doubt) is scale
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_norm_is_not_applied_twice_unsaid(kind: str, dtype: torch.dtype, with_ids: bool, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    gamma, beta = (torch.rand(D, generator=generator) + 0.5 for _ in range(2))
+    weight, states = (torch.randn(size, D, generator=generator) for size in (M, 200))
+    norms = {"norm.weight": gamma, **({"norm.bias": beta} if kind == "layer" else {})}
+    after = F.layer_norm(states, (D,), gamma, beta) if kind == "layer" else F.rms_norm(states, (D,), gamma)
+    save_file({"weight": weight, **norms}, tmp_path / "head.safetensors")
+    head, norm = (f"{tmp_path / 'head.safetensors'}:{name}" for name in ("weight", "norm.weight"))
+    for given, is_wrong in ((states, False), (0.5 + states, False), (after, True)):
+        ids = {"token_ids": torch.arange(200) % M} if with_ids else {}
+        save_file({"hidden_states": given.to(dtype), **ids}, tmp_path / "states.safetensors")
+        doubt = sb.open(str(tmp_path / "states.safetensors"), head=head, norm=norm).entry_warning()
+        assert ("taken after the final norm, which is applied again" in doubt) is is_wrong
 
 
 def test_zero_states_are_noted_as_padding(text: Any, tmp_path: Path) -> None:
