@@ -62,6 +62,8 @@ class Directions(Result, kind="directions"):
     """Number of vectors of zeros."""
     frobenius_relative_error: float
     """The certificate: relative difference of Σσ² and the sum of the squared entries; see `Spectrum`."""
+    spread: float = 1.0
+    """Largest norm of a column over the smallest one that is not 0."""
 
     def energy(self, share: float) -> int:
         """Return the number of leading directions that hold this share of Σσ²."""
@@ -160,6 +162,8 @@ def directions(blocks: Iterable[Any]) -> Directions:
             count, zeros = count + len(rows), zeros + int((lengths == 0).sum())
         if not count or method is None or stream is None:
             raise MatrixError("directions need vectors: give at least one block of rows")
+        squares = stream.state[0].diagonal()
+        spread = float((squares.max() / squares[squares > 0].min()).sqrt()) if bool((squares > 0).any()) else 1.0
         spectrum = finish(method, stream)
         some = count - zeros
         cosine = float((units @ units - some) / (some * (some - 1))) if some > 1 else 1.0
@@ -174,6 +178,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
         cosine,
         zeros,
         spectrum.frobenius_relative_error,
+        spread,
     )
 
 

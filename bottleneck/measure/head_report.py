@@ -28,6 +28,8 @@ from .head_rows import HeadRows, head_rows
 
 NAMED = 8
 """Number of tokens that a line names."""
+SPREAD = 1e3
+"""Ratio of the sizes of W's columns from which its rank, by a tolerance for its largest, does not bound that of H Wᵀ."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,9 @@ class HeadReport(Result, kind="head"):
         tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
         limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
         shared = ""
-        if bound.raw is not None:  # logits of W's rank, and what else bounds log P besides them
+        if weight.spread > SPREAD:
+            shared = f", but its columns differ in size by {weight.spread:.1g}, which hidden states may make up for"
+        elif bound.raw is not None:  # logits of W's rank, and what else bounds log P besides them
             most = min(bound.raw - self.embedding_size + min(weight.rank.high, self.embedding_size), self.vocab)
             shared = f", so that of log P is at most {most:,}"
         verdict = (

@@ -19,7 +19,8 @@ def orthonormal_basis(weight: Tensor, *, least: float | None = None) -> tuple[Te
     """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, r) in W's type, and B, (d, r): it is C B.
 
     They are on W's `exact_device`, and come from a Cholesky factor of CᵀC in float64. If C is not clearly of full rank,
-    they come from its singular value decomposition, and r is its rank.
+    they come from its singular value decomposition, and r is its rank. The columns are scaled to one size before, as
+    hidden states may scale them; one that is constant but for its roundoff counts as zero.
 
     Args:
         weight: W, (M, d).
@@ -29,14 +30,19 @@ def orthonormal_basis(weight: Tensor, *, least: float | None = None) -> tuple[Te
         weight = weight.detach().to(exact_device(weight.device))
         mean, blocks = weight.mean(0, dtype=torch.float64), weight.split(ROWS)
         gram = sum(((rows - mean).T @ (rows - mean) for rows in blocks), torch.zeros(()))
+        squares, eps = gram.diagonal(), torch.finfo(weight.dtype).eps
+        varies = squares > (8 * eps) ** 2 * (squares + len(weight) * mean**2)
+        unit = torch.where(varies, squares, 1.0).rsqrt() * varies
+        gram = unit[:, None] * gram * unit
         factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
         spread = factor.diagonal().abs()
         if not int(failed) and float(spread.min()) > torch.finfo(torch.float64).eps ** 0.25 * float(spread.max()):
             inverse = torch.linalg.solve_triangular(factor, torch.eye(len(gram)).to(factor), upper=True)
         else:
-            values, directions = torch.linalg.svd(triangle_of_blocks(rows - mean for rows in blocks))[1:]
-            roundoff = max(torch.finfo(weight.dtype).eps, torch.finfo(torch.float64).eps ** 0.5)
+            values, directions = torch.linalg.svd(triangle_of_blocks((rows - mean) * unit for rows in blocks))[1:]
+            roundoff = max(eps, torch.finfo(torch.float64).eps ** 0.5)
             limit = roundoff * math.sqrt(len(gram)) if least is None else least
             used = torch.nonzero(values > limit * values[:1]).squeeze(1)
             inverse = directions[used].T / values[used]
+        inverse = unit[:, None] * inverse
         return torch.cat([((rows - mean) @ inverse).to(weight.dtype) for rows in blocks]), inverse

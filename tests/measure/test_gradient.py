@@ -123,6 +123,20 @@ def test_a_constant_column_is_no_direction() -> None:
     assert orthonormal_basis(torch.ones(50, 1))[0].shape == (50, 0)
 
 
+@pytest.mark.parametrize("columns", [6, 4])
+def test_the_size_of_a_column_changes_no_direction(columns: int) -> None:
+    """Hidden states may make up for it."""
+    weight = torch.randn(50, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weight = torch.cat([weight, weight[:, :1] + weight[:, 1:2], torch.zeros(50, 1)], 1)  # and of two that add nothing
+    scaled = weight * 10.0 ** -torch.arange(0, 3 * columns + 6, 3)
+    bases = [orthonormal_basis(each) for each in (weight, scaled)]
+    projectors = [basis @ basis.T for basis, _ in bases]
+    assert torch.allclose(*projectors, atol=1e-9)
+    assert projectors[0].trace() == pytest.approx(columns)
+    for each, (basis, inverse) in zip((weight, scaled), bases, strict=True):
+        assert torch.allclose((each - each.mean(0)) @ inverse, basis, atol=1e-9)
+
+
 @pytest.mark.parametrize(("head", "size"), [("softmax", 5), ("moc", 7), ("softmax", 9)])
 def test_both_ways_are_one(head: str, size: int, repeatable: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """By W or by its Jacobians, a log-linear output layer keeps what reaches hidden states of size 7."""
