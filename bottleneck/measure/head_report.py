@@ -29,7 +29,7 @@ from .head_rows import HeadRows, head_rows
 NAMED = 8
 """Number of tokens that a line names."""
 SPREAD = 1e3
-"""Ratio of the sizes of W's columns from which its rank, by a tolerance for its largest, does not bound that of H Wᵀ."""
+"""Ratio of the sizes of W's columns from which its rank, by a tolerance for the largest, does not bound H Wᵀ's."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import itertools
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -242,18 +242,34 @@ def _fields(line: str, delimiter: str | None) -> list[str]:
 
 
 def numbers_of(frame: Any, name: str) -> Any:
-    """Return the numbers of a data frame; any other array as it is.
+    """Return the numbers of a data frame, columns named 0, 1, 2, … in that order; other arrays as they are.
 
-    A column or a first row that looks like ids or targets is refused: it would be measured as a token or a context.
+    A column or a first row that looks like ids or targets is refused: it would be measured as a token or a context. So
+    is a column with another name beside those of ids.
     """
     if not hasattr(frame, "columns"):
         return frame
+    ids = [str(label) for label in frame.columns if str(label).isdecimal()]
+    others = [label for label in frame.columns if not str(label).isdecimal()]
+    if not others and sorted(map(int, ids)) == [*range(len(ids))]:
+        frame = frame.iloc[:, np.argsort([*map(int, ids)])]
     table, columns = np.asarray(frame), list(frame.columns)
+    _check_tokens(table, columns, name)
+    if len(ids) > max(1, len(others)) and others:
+        raise SourceError(
+            f"{name}: the column {others[0]} stands beside columns that are named by token ids, and would be measured "
+            "as a token: leave it out"
+        )
+    return table
+
+
+def _check_tokens(table: NDArray[Any], columns: Sequence[Any], name: str) -> None:
+    """Refuse a column or a first row of whole numbers beside others."""
     top = table[:FEWEST_ROWS]
     if table.dtype.kind not in "fiu" or (whole := top == np.rint(top)).all():
-        return table
+        return
     if len(top) < FEWEST_ROWS and not whole.sum() == whole.all(0).sum() * len(top) >= FEW_ROWS:
-        return table
+        return
     for number in np.flatnonzero(whole.all(0)).tolist():
         column = table[:, number]
         if (column != column[0]).any() and (column == np.rint(column)).all():
@@ -268,7 +284,6 @@ def numbers_of(frame: Any, name: str) -> Any:
             f"{name}: the first line holds another whole number in every column, as a header of token ids does, and "
             "would be measured as a context: leave it out, or give the array alone, as np.save writes it, to keep it"
         )
-    return table
 
 
 def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:

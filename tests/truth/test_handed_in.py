@@ -66,6 +66,17 @@ def test_an_index_is_no_token(tmp_path: Path) -> None:
             rank(source, kind="matrix")
 
 
+def test_columns_named_by_token_ids_are_taken_in_their_order(tmp_path: Path) -> None:
+    matrix = low_rank(30, 25, 4)
+    table = pd.DataFrame(matrix, columns=[*map(str, range(25))])
+    table[sorted(table)].to_parquet(tmp_path / "sorted.parquet")
+    for given in (str(tmp_path / "sorted.parquet"), table[sorted(table)], table[table.columns[::-1]]):
+        assert compare(matrix, given, kind="logits").statistics["kl"].value < 1e-20
+    table.assign(loss=matrix[:, 0]).to_parquet(tmp_path / "loss.parquet")
+    with pytest.raises(SourceError, match="the column loss stands beside columns that are named by token ids"):
+        rank(tmp_path / "loss.parquet", kind="logits")
+
+
 def test_a_layer_that_is_no_product_is_refused() -> None:
     class Capped(nn.Linear):
         def forward(self, states: Tensor) -> Tensor:
