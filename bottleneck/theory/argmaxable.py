@@ -93,7 +93,8 @@ class ArgmaxReport(Result, kind="argmaxable"):
         if unknown:
             yield Quantity("next", Sentence("a longer ", Parameter("limit"), " decides more tokens"), "next")
         elif len(never):
-            yield Quantity("next", Sentence(Function("head"), " says whether their rows were ever trained"), "next")
+            after = Sentence(Function("head"), " shows which of their rows are equal, or look never trained")
+            yield Quantity("next", after, "next")
         else:
             yield Quantity("next", Sentence(Function("need"), " measures how many dimensions a text needs"), "next")
 
