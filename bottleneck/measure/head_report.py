@@ -137,7 +137,7 @@ class HeadReport(Result, kind="head"):
         found = self.rows_found
         start = f"{len(found.known_unused):,} rows known to be unused" if found.known_unused else ""
         reasons = {
-            "equal to others": () if found.quantized else found.equal,
+            "copies of others": found.copies,
             f"alike {start or 'rows of small norm'}": found.alike,
             f"like random rows, as {start or 'rows of small norm'}": found.initial,
         }

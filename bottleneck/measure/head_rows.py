@@ -54,8 +54,8 @@ class HeadRows:
     quantized: bool
     """Whether W was quantized: rows that are equal since then need not have been equal when W was trained."""
     equal: tuple[int, ...]
-    """Rows of these groups, and rows equal to them up to the roundoff of W's type; never trained, but in a quantized W.
-    """
+    """Rows of these groups, and rows equal to them up to the roundoff of W's type; all but one of a group were never
+    trained, but in a quantized W."""
     alike: tuple[int, ...]
     """Never trained: rows alike the rows that were started from."""
     initial: tuple[int, ...]
@@ -83,7 +83,13 @@ class HeadRows:
     @property
     def never_trained(self) -> tuple[int, ...]:
         """Rows that look never trained, for any of the three reasons."""
-        return tuple(sorted({*(() if self.quantized else self.equal), *self.alike, *self.initial}))
+        return tuple(sorted({*self.copies, *self.alike, *self.initial}))
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """Equal rows but for the first of each group, which may have been trained and then copied."""
+        firsts = {ids[0] for ids in self.duplicates}
+        return () if self.quantized else tuple(each for each in self.equal if each not in firsts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -107,7 +113,8 @@ def head_rows(
     share `MOST` are a group of another size, and neither unusual nor, without rows known to be unused, never trained.
 
     **Never trained, equal.** Equal rows have equal logits and no bias tells them apart, so their gradients differ as
-    soon as one of their tokens is a target: rows that are equal were not trained since they became so. Quantization
+    soon as one of their tokens is a target: rows that are equal were not trained since they became so, though the first
+    of them may have been before, if the others were copied from it. Quantization
     makes rows equal that were only close: of a quantized W they count as equal, and only the W before it could prove
     more.
 
