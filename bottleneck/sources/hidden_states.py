@@ -98,15 +98,12 @@ def open_states(
     starts = [0, *np.cumsum([len(each) for each in states])[:-1].tolist()]
     hidden = torch.cat(states)
     given = states_of(
-        layer, hidden, ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None,
-        twice=twice, tokenizer=names,
-    )  # fmt: skip
+        layer, hidden, ids=ids, targets=targets, starts=starts, path=source, normed=norm is not None, tokenizer=names
+    )
+    given = doubted(given, TWICE) if twice else given
     if zeros := int((hidden == 0).all(1).sum()):
         said = f"{zeros:,} of {len(hidden):,} states are zero, as padding is: mark it with {MASK}, or leave it out"
-        given.description = {
-            **given.description,
-            "note": "; ".join([*filter(None, [given.description.get("note")]), said]),
-        }
+        given = doubted(given, "", "; ".join([*filter(None, [given.description.get("note")]), said]))
     return given
 
 
@@ -137,7 +134,7 @@ def _model(place: str) -> HuggingFaceModel | None:
 
 def states_of(
     layer: Softmax, hidden: Tensor, *, ids: Ids | None, targets: Ids | None = None, starts: list[int], path: str,
-    normed: bool | None, twice: bool, tokenizer: Names | None = None,
+    normed: bool | None, tokenizer: Names | None = None,
 ) -> ModelOnText:  # fmt: skip
     """Return states with their text, after a look at whether they belong to the layer.
 
@@ -150,29 +147,31 @@ def states_of(
         path: name of the source.
         normed: whether a final norm was applied to the states after they were saved; ``None`` if the states are known
             to belong to the layer.
-        twice: whether that was done before as well (`is_normed`).
         tokenizer: what names the tokens.
     """
-    doubts = {"mismatch": TWICE if twice else "", "note": ""}
     if ids is None:
-        given = given_states(layer, hidden=hidden, targets=targets, path=path)
-    else:
-        is_first = np.isin(np.arange(len(ids)), starts)
-        following = _next(ids, is_first) if targets is None else targets
-        given = given_states(layer, hidden=hidden, targets=following, path=path)
-        is_first[1:] |= following[:-1] != ids[1:]  # contexts between two rows were left out
-        number, row = np.cumsum(is_first) - 1, np.arange(len(ids))
-        is_last = np.append(is_first[1:], True)
-        running = np.insert(ids, row[is_last] + 1, following[is_last].clip(0))
-        begins = np.array([start + number[start] for start in starts])
-        given.text = Text(ids=running, starts=begins, scored=row + number + 1, tokenizer=tokenizer, name=None)
-        if normed is not None and not twice:
-            each = (ids, following, _next(following, is_first))
-            readings = {by: torch.from_numpy(tokens) for by, tokens in enumerate(each)}
-            doubts["mismatch"], doubts["note"] = _mismatch(layer, hidden, readings, normed=normed)
-    if doubts["mismatch"]:
-        given.model.mismatch = doubts["mismatch"]
-        logger.warning("%s: %s", path, doubts["mismatch"])
+        return given_states(layer, hidden=hidden, targets=targets, path=path)
+    is_first = np.isin(np.arange(len(ids)), starts)
+    following = _next(ids, is_first) if targets is None else targets
+    given = given_states(layer, hidden=hidden, targets=following, path=path)
+    is_first[1:] |= following[:-1] != ids[1:]  # contexts between two rows were left out
+    number, row = np.cumsum(is_first) - 1, np.arange(len(ids))
+    is_last = np.append(is_first[1:], True)
+    running = np.insert(ids, row[is_last] + 1, following[is_last].clip(0))
+    begins = np.array([start + number[start] for start in starts])
+    given.text = Text(ids=running, starts=begins, scored=row + number + 1, tokenizer=tokenizer, name=None)
+    if normed is None:
+        return given
+    readings = {by: torch.from_numpy(each) for by, each in enumerate((ids, following, _next(following, is_first)))}
+    return doubted(given, *_mismatch(layer, hidden, readings, normed=normed))
+
+
+def doubted(given: ModelOnText, mismatch: str, note: str = "") -> ModelOnText:
+    """Return states with why they do not belong to their layer, and why they may not, if either is known."""
+    if mismatch:
+        given.model.mismatch = mismatch
+        logger.warning("%s: %s", given.description["path"], mismatch)
+    doubts = {"mismatch": mismatch, "note": note}
     given.description = {**given.description, **{name: said for name, said in doubts.items() if said}}
     return given
 

@@ -25,7 +25,7 @@ from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
 from .array_files import STATES
-from .hidden_states import IDS, TARGETS, floats, is_normed, layer_of, norm_of, softmax_of, states_of
+from .hidden_states import IDS, TARGETS, TWICE, doubted, floats, is_normed, layer_of, norm_of, softmax_of, states_of
 
 FORMAT = "softmax-bottleneck states 1"
 ABOUT, HEAD, HIDDEN, TOKENIZER = "states.json", "head.safetensors", "hidden", "tokenizer.json"
@@ -104,11 +104,11 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
         starts=sorted({0, *(start for start in about.get("starts", []) if start < len(states))}),
         path=folder,
         normed=None if "identity" in about and own else bool(kind),
-        twice=twice,
         tokenizer=read_tokenizer(path) if (path / TOKENIZER).exists() else None,
     )
     source = about.get("source", {"corpus": about.get("text"), "split": None})
     given.description = {**given.description, **source, "path": folder, "kind": "states"}
+    given = doubted(given, TWICE) if twice else given
     if "bound" in about and own:
         assert isinstance(given.model, GivenStates)
         given.model.recorded_bound = RankBound(**about["bound"])
