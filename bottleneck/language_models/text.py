@@ -90,6 +90,16 @@ class Text:
         """Return the last token of the contexts of the first ``rows`` rows."""
         return self.ids[self.places[:rows] - 1]
 
+    def histories(self, rows: int) -> list[int]:
+        """Return a hash of all tokens before each of the first ``rows`` predicted ones in its part."""
+        before, history, begins = [], 0, {*self.starts.tolist()}
+        places = self.places[:rows]
+        for place, token in enumerate(self.ids[: places.max(initial=-1) + 1].tolist()):
+            history = 0 if place in begins else history
+            before.append(history)
+            history = hash((history, token))
+        return [before[place] for place in places.tolist()]
+
     def names(self, ids: list[int]) -> list[str]:
         """Return each token as text, or as its number where no tokenizer is known."""
         return self.tokenizer.names(ids) if self.tokenizer else [f"<{token}>" for token in ids]

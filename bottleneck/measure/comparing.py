@@ -14,6 +14,7 @@ from ..core.checks import typed
 from ..core.options import COMPARE, Judging, check_options, takes
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..evaluation import perplexity
+from ..language_models import Text
 from ..language_models.source import begin_texts, text_of
 from ..results.base import short_names
 from ..sources import (
@@ -158,12 +159,22 @@ def compare(
                 pair.add(first_block, block)
             bar.advance(len(first_block.log_probs))
     bounds = dict(zip(SIGNS, limits, strict=True))
-    _, firsts, copies = np.unique([pair.rows for pair in pairs], axis=1, return_index=True, return_inverse=True)
-    equal = firsts[copies.ravel()]
+    equal = _first_equal(pairs, text_of(sources))
     results = [
         pair.comparison(settings, equal, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs
     ]
     return Comparisons(farther_by_pairs(results, begin_texts(sources), equal)) if several else results[0]
+
+
+def _first_equal(pairs: Sequence[Pair], text: Text | None) -> Ids:
+    """Return the first context whose numbers, and all tokens before it where they are known, equal those of each one.
+
+    Numbers alone do not tell a copy of a text from another place where an n-gram model sees the same last words.
+    """
+    keys = [pair.rows for pair in pairs]
+    keys += [] if text is None else [text.histories(len(keys[0]))]
+    _, firsts, copies = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    return firsts[copies.ravel()]
 
 
 def _rows(source: Source, rows: int) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 from scipy.signal import lfilter
 from scipy.special import log_softmax
@@ -29,6 +30,7 @@ from softmax_bottleneck.measure.standard_errors import (
     standard_error,
 )
 from softmax_bottleneck.measure.statistic_texts import table_cells
+from softmax_bottleneck.sources import open_source
 
 ADVANTAGE = 0.2
 """Share of the variance that a text's own level has."""
@@ -279,6 +281,39 @@ def test_copies_of_contexts_prove_no_more(different: int, copies: int, order: st
             assert all(end is None or abs(end - true) < 0.1 for end, true in zip(*ends, strict=True))
         else:
             assert ends[0] == pytest.approx(ends[1])
+
+
+def test_places_where_n_gram_models_see_the_same_words_are_no_copies() -> None:
+    found = compare("kn3:python-docs", "kn2:python-docs", contexts=500, examples=0)
+    assert found.different == 500
+    rows = np.stack([np.concatenate([each.log_probs for each in open_source(f"kn{order}:python-docs", contexts=500)
+                     .blocks()]) for order in (3, 2)])  # fmt: skip
+    assert len(np.unique(rows[0], axis=0)) < 450
+    assert compare(rows[0], rows[1], examples=0).different < 450  # of whose texts nothing is known
+
+
+def test_copies_of_texts_are_seen_by_their_tokens() -> None:
+    torch.manual_seed(0)
+    W, generator = torch.randn(30, 8), np.random.default_rng(0)
+    texts = generator.integers(30, size=(12, 9))
+    texts[:, 0] = 3
+
+    def model(ids: np.ndarray, scale: float) -> np.ndarray:
+        mixed = np.cumsum(W.numpy()[ids], 1) * scale  # each context has all tokens before it
+        return log_softmax(mixed @ W.numpy().T, 2)
+
+    def compared(ids: np.ndarray) -> Comparison:
+        ours = [lambda each, scale=scale: model(np.asarray(each), scale) for scale in (0.5, 0.6)]
+        return compare(*ours, data=ids, min_agreement=0.3)
+
+    once, many = compared(texts), compared(np.concatenate([texts] * 5))
+    beginnings = {tuple(text[:length]) for text in texts.tolist() for length in range(1, 9)}
+    assert once.different == many.different == len(beginnings) < 12 * 8 - 10  # all begin alike
+    assert 10 <= once.blocks == many.blocks <= 12
+    for name in ("kl", "same_top"):
+        assert many.statistics[name].standard_error == pytest.approx(once.statistics[name].standard_error)
+    assert many.limits[0].end == pytest.approx(once.limits[0].end)
+    assert "of 480 contexts repeat others" in many.notes[-1]
 
 
 def test_copies_of_a_text_are_one_text() -> None:
