@@ -203,6 +203,8 @@ def _files_in(place: Path) -> Iterator[Path]:
         yield place
     entered = set()
     for folder, folders, names in os.walk(place, followlinks=True):
-        entered.add(os.path.realpath(folder))
-        folders[:] = [each for each in folders if os.path.realpath(Path(folder, each)) not in entered]
+        if (real := os.path.realpath(folder)) in entered:
+            folders.clear()
+            continue
+        entered.add(real)
         yield from (path for path in (Path(folder, name) for name in names) if path.is_file())

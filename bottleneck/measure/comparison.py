@@ -158,7 +158,7 @@ class Comparison(Result, kind="comparison"):
     blocks: int = 0
     """Number of blocks of contexts that standard errors count."""
     different: int | None = None
-    """Number of contexts that repeat no other one before them."""
+    """Number of contexts that are no copies of others; see `standard_errors.Sampling`."""
     bytes: int | None = None
     """Bytes of the tokens that follow, if their texts are known."""
     limits: tuple[Limit, ...] = ()

@@ -47,10 +47,10 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
             return Explanation(plain, f"but for {_tokens(edited)}, which lie below all others, as masked ones do")
         text = f"the rows lie in the span of W but for {_tokens(edited)}: edited logits, or rows of W that differ"
         return Explanation(plain, doubt=text)
-    if plain.fits.mean() >= SOME:
-        but = " but for some of their tokens" * bool(edited[plain.fits].any())
-        some = f"{plain.fits.sum():,} of {n:,} rows lie in the span of W{but}"
-        return Explanation(plain, doubt=f"{some}, and the others not")
+    but = " but for some of their tokens" * bool(edited[plain.fits].any())
+    some = f"{plain.fits.sum():,} of {n:,} rows lie in the span of W{but}, and the others not"
+    if 2 * plain.fits.sum() >= n:
+        return Explanation(plain, doubt=some)
     if (own := entries.bias - span.basis @ (span.basis.T @ entries.bias)).any():
         scaled = span.with_vector(own / np.linalg.norm(own)).fit_most(rows, seen, error)
         if scaled.fits.all():
@@ -64,6 +64,8 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
     without = span.fit_most(*pairs)
     if 2 * without.fits.sum() >= n:
         return _common(plain, without, span, pairs[1] & ~without.seen)
+    if plain.fits.mean() >= SOME:
+        return Explanation(plain, doubt=some)
     left = np.where(plain.seen, plain.residual, 0.0)
     values, vectors = np.linalg.eigh(left @ left.T)
     if values[-1] > ONE * values.sum() and np.ptp(np.sign(vectors[:, -1])) == 0:
@@ -119,7 +121,10 @@ def used_directions(fit: RowFits) -> int | None:
     rows, noise = fit.coefficients[:, 1:], fit.moved * fit.spread
     n, r = rows.shape
     largest = CLEAR * (np.sqrt(n) + np.sqrt(r))  # singular value of noise of norm 1
-    used = int((np.linalg.svd(rows / noise[:, None], compute_uv=False) > largest).sum())
+    values = np.linalg.svd(rows / noise[:, None], compute_uv=False)
+    used = int((values > largest).sum())
+    if (values[used:] > largest / CLEAR).any():  # directions that noise may hide
+        return None
     along = np.sort(rows @ np.linalg.svd(rows, full_matrices=False)[2][0])
     apart = 1 + int((np.diff(along) > CLEAR * noise.max()).sum())  # equal states, but for rounding, count once
     return used if 0 < used < min(r - 1, apart) else None

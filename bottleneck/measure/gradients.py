@@ -244,7 +244,7 @@ def _project(
     log_prob, largest, squares = source.head.log_prob, 0, []
     batch: list[Tensor] = []
     ranges = source.ranges() if weight is not None else [range(row, row + 1) for row in used.tolist()]
-    basis = torch.empty(0) if weight is None else orthonormal_basis(weight)[0]
+    basis = torch.empty(0) if weight is None else orthonormal_basis(weight, scaled=True)[0]
     with progress.bar("projecting gradients", len(used), "contexts") as bar:
         for each, hidden in zip(ranges, source.hidden(ranges), strict=True):
             if weight is None:

@@ -91,7 +91,7 @@ class HeadReport(Result, kind="head"):
         tied = {True: ", tied to the input", False: ", not tied to the input", None: ""}[self.tied]
         limit = "none" if bound.raw is None else f"{bound.raw:,} for the rank of log P, row-centred {bound.centered:,}"
         shared = ""
-        if weight.spread > SPREAD:
+        if weight.spread > SPREAD and weight.rank.high < self.embedding_size:
             shared = f", but its columns differ in size by {weight.spread:.1g}, which hidden states may make up for"
         elif bound.raw is not None:  # logits of W's rank, and what else bounds log P besides them
             most = min(bound.raw - self.embedding_size + min(weight.rank.high, self.embedding_size), self.vocab)

@@ -166,7 +166,7 @@ class Pair:
         text = text_of(self._sources)
         series, each_one = [joined[name][0] for name in DEPENDENT if name in joined], np.arange(reference.shape[0])
         sampling = Sampling.of(series, begin_texts(self._sources), first)
-        order, starts = (each_one, each_one) if like_llama_cpp else sampling[:2]
+        order, starts, different = (each_one, each_one, len(each_one)) if like_llama_cpp else sampling
         found = {
             name: ByContext(each[0, order], each[1, order], self._is_partial, starts) for name, each in joined.items()
         }
@@ -176,7 +176,7 @@ class Pair:
                 "llama.cpp's KL sums over: leave out --like-llama-cpp"
             )
         notes = self._notes(found, like_llama_cpp=like_llama_cpp)
-        if (copies := reference.shape[0] - sampling.different) > REPEATED * reference.shape[0]:
+        if (copies := reference.shape[0] - different) > REPEATED * reference.shape[0]:
             notes.append(
                 f"{copies:,} of {reference.shape[0]:,} contexts repeat others, and standard errors count copies once"
             )
@@ -200,7 +200,7 @@ class Pair:
             difference=difference,
             definitions="llama.cpp" if like_llama_cpp else "exact",
             notes=tuple(notes),
-            different=sampling.different,
+            different=different,
             by_context={"kl": kl[0], "roundoff": kl[1], "entropy": joined["entropy"][0]},
         )
 

@@ -65,7 +65,7 @@ class Span:
 
     def __init__(self, W: Matrix, eps: float) -> None:
         self._eps, self._sizes = eps, np.abs(W).T @ np.abs(W)
-        columns, first = orthonormal_basis(torch.from_numpy(W))
+        columns, first = orthonormal_basis(torch.from_numpy(W), scaled=True)
         columns, second = orthonormal_basis(columns)  # a Gram matrix loses digits, and the second one has none to lose
         self.to_hidden = (first @ second).numpy()
         self.basis = np.column_stack([np.full(len(W), len(W) ** -0.5), columns.numpy()])

@@ -73,15 +73,14 @@ class Sampling(NamedTuple):
     starts: Starts
     """First place in that order of each block."""
     different: int
-    """Number of contexts that differ from all others before them."""
+    """Number of contexts that are no copies."""
 
     @classmethod
     def of(cls, series: list[Values], texts: Starts | None = None, first: Starts | None = None) -> Sampling:
         """Return how contexts count; ``first``, (T,), holds for each the first one that is equal to it."""
         n = len(series[0])
         units = np.arange(n) if first is None else first
-        different = int((units == np.arange(n)).sum())
-        if texts is not None and different < n:
+        if texts is not None and (units != np.arange(n)).any():
             ends, found = np.append(texts[1:], n), dict[bytes, int]()
             of_texts = [found.setdefault(units[a:b].tobytes(), a) for a, b in zip(texts, ends, strict=True)]
             if len(found) >= FEWEST:  # whole texts are drawn, in which the contexts of one beginning are others
@@ -90,7 +89,7 @@ class Sampling(NamedTuple):
         order, place = np.argsort(units, kind="stable"), np.empty(n, np.int64)
         place[order] = np.arange(n)
         begun = None if texts is None else (np.cumsum(kept) - 1)[texts[kept[texts]]]
-        return cls(order, place[kept][block_starts([each[kept] for each in series], begun)], different)
+        return cls(order, place[kept][block_starts([each[kept] for each in series], begun)], int(kept.sum()))
 
 
 def _evenly(n: int, length: int) -> Starts:

@@ -146,7 +146,7 @@ class Result(ABC):
         quantities = [each for each in self.quantities() if each.shown & (ANSWER | DETAIL)]
         rows = [(each.label, str(each)) for each in quantities if details or each.shown & ANSWER]
         is_whole = len(rows) == len(quantities)
-        is_said = any(self.note in text for _, text in rows)
+        is_said = not self.note or any(self.note in text for _, text in rows)
         return [*rows, *(() if is_said else [("note", self.note)]), *(() if is_whole else (ALL_NUMBERS,))]
 
     def details(self) -> str:

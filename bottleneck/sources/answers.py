@@ -254,9 +254,9 @@ def ceiling_of(pairs: Sequence[tuple[int | str, float]], target: int | str | Non
     It is the second smallest one if the smallest may be that of the token that followed, which servers and distillation
     sets add to the likeliest ones, or put in the place of one of them.
     """
-    least = min(pairs, key=itemgetter(1), default=None)
-    listed = (pair for pair in pairs if pair is not least or target not in (None, pair[0]))
-    return min((value for _, value in listed if value > LEAST), default=0.0)
+    known = [pair for pair in pairs if pair[1] > LEAST]
+    least = min(known, key=itemgetter(1), default=None)
+    return min((pair[1] for pair in known if pair is not least or target not in (None, pair[0])), default=0.0)
 
 
 def _token(each: Any) -> tuple[int | str, float]:

@@ -251,10 +251,11 @@ def numbers_of(frame: Any, name: str) -> Any:
         return frame
     ids = [str(label) for label in frame.columns if str(label).isdecimal()]
     others = [label for label in frame.columns if not str(label).isdecimal()]
-    if not others and sorted(map(int, ids)) == [*range(len(ids))]:
-        frame = frame.iloc[:, np.argsort([*map(int, ids)])]
     table, columns = np.asarray(frame), list(frame.columns)
     _check_tokens(table, columns, name)
+    numbers = [*map(int, ids)]
+    if not others and numbers != sorted(numbers) == [*range(len(ids))]:
+        table = table[:, np.argsort(numbers)]
     if len(ids) > max(1, len(others)) and others:
         raise SourceError(
             f"{name}: the column {others[0]} stands beside columns that are named by token ids, and would be measured "

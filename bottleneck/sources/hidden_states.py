@@ -168,6 +168,8 @@ def states_of(
 
 def doubted(given: ModelOnText, mismatch: str, note: str = "") -> ModelOnText:
     """Return states with why they do not belong to their layer, and why they may not, if either is known."""
+    if mismatch and given.model.mismatch:
+        mismatch = Sentence(given.model.mismatch, "; ", mismatch)
     if mismatch:
         given.model.mismatch = mismatch
         logger.warning("%s: %s", given.description["path"], mismatch)
@@ -324,20 +326,23 @@ def _module(folder: Path, name: str) -> nn.Module | None:
 
 
 def is_normed(normalize: Callable[[Tensor], Tensor], blocks: Sequence[Tensor]) -> bool:
-    """Return whether states look as if a norm had made them: it then gives them again from what it scales.
+    """Return whether states look as if a norm had made them, which changes them: it gives them from what it scales.
 
     Args:
         normalize: x ↦ γ n + β, where n is x with a mean square of 1, or with a variance of 1 and a mean of 0.
         blocks: consecutive states, (n, d) each, of which some are taken.
     """
-    sample = torch.cat([block[:: max(1, len(block) * len(blocks) // SAMPLE)] for block in blocks]).float()
+    starts = np.cumsum([0, *map(len, blocks)]).tolist()
+    step = max(1, starts[-1] // SAMPLE)
+    sample = torch.cat([block[-start % step :: step] for start, block in zip(starts, blocks, strict=False)]).float()
     signs = torch.ones(1, sample.shape[1])
     signs[:, 1::2] = -1  # n itself, for an even d
     more, less = normalize(signs), normalize(-signs)
     beta, gamma = (more + less) / 2, (more - less) / 2 * signs
-    again = normalize((sample - beta) / gamma.where(gamma != 0, 1.0))
-    off = torch.linalg.vector_norm(again - sample, dim=1) / torch.linalg.vector_norm(sample, dim=1)
-    return bool(off.median() < NORMED)
+    scaled = (sample - beta) / gamma.where(gamma != 0, 1.0)
+    changes = (normalize(each) - sample for each in (scaled, sample))
+    again, twice = (torch.linalg.vector_norm(each, dim=1) / torch.linalg.vector_norm(sample, dim=1) for each in changes)
+    return bool(again.nanmedian() < NORMED < twice.nanmedian())
 
 
 def _mismatch(layer: Head, states: Tensor, readings: Mapping[int, Tensor], *, normed: bool) -> tuple[str, str]:

@@ -15,24 +15,26 @@ ROWS = 8192
 """Rows of W that are taken at once."""
 
 
-def orthonormal_basis(weight: Tensor, *, least: float | None = None) -> tuple[Tensor, Tensor]:
+def orthonormal_basis(weight: Tensor, *, least: float | None = None, scaled: bool = False) -> tuple[Tensor, Tensor]:
     """Return an orthonormal basis of the columns of C = (I − 11ᵀ/M) W, (M, r) in W's type, and B, (d, r): it is C B.
 
     They are on W's `exact_device`, and come from a Cholesky factor of CᵀC in float64. If C is not clearly of full rank,
-    they come from its singular value decomposition, and r is its rank. The columns are scaled to one size before, as
-    hidden states may scale them; one that is constant but for its roundoff counts as zero.
+    they come from its singular value decomposition, and r is its rank.
 
     Args:
         weight: W, (M, d).
         least: smallest singular value over the largest that counts; by default the roundoff of W's type times √d.
+        scaled: whether the columns count at one size, because hidden states may make up for theirs. B is then not of
+            least norm, and a column that is constant but for its roundoff counts as zero.
     """
     with full_precision():
         weight = weight.detach().to(exact_device(weight.device))
         mean, blocks = weight.mean(0, dtype=torch.float64), weight.split(ROWS)
         gram = sum(((rows - mean).T @ (rows - mean) for rows in blocks), torch.zeros(()))
         squares, eps = gram.diagonal(), torch.finfo(weight.dtype).eps
-        varies = squares > (8 * eps) ** 2 * (squares + len(weight) * mean**2)
-        unit = torch.where(varies, squares, 1.0).rsqrt() * varies
+        constant = max(eps, 8 * torch.finfo(torch.float64).eps)
+        varies = squares > constant**2 * (squares + len(weight) * mean**2)
+        unit = torch.where(varies, squares, 1.0).rsqrt() * varies if scaled else torch.ones_like(squares)
         gram = unit[:, None] * gram * unit
         factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
         spread = factor.diagonal().abs()

@@ -119,7 +119,8 @@ def test_a_constant_column_is_no_direction() -> None:
     for dtype in (torch.float32, torch.float64):
         weight = torch.randn(50, 6, generator=generator, dtype=dtype)
         weight[:, 2] = 7.3
-        assert orthonormal_basis(weight)[0].shape == (50, 5)
+        for scaled in (False, True):
+            assert orthonormal_basis(weight, scaled=scaled)[0].shape == (50, 5)
     assert orthonormal_basis(torch.ones(50, 1))[0].shape == (50, 0)
 
 
@@ -129,7 +130,7 @@ def test_the_size_of_a_column_changes_no_direction(columns: int) -> None:
     weight = torch.randn(50, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     weight = torch.cat([weight, weight[:, :1] + weight[:, 1:2], torch.zeros(50, 1)], 1)  # and of two that add nothing
     scaled = weight * 10.0 ** -torch.arange(0, 3 * columns + 6, 3)
-    bases = [orthonormal_basis(each) for each in (weight, scaled)]
+    bases = [orthonormal_basis(each, scaled=True) for each in (weight, scaled)]
     projectors = [basis @ basis.T for basis, _ in bases]
     assert torch.allclose(*projectors, atol=1e-9)
     assert projectors[0].trace() == pytest.approx(columns)

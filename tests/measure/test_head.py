@@ -88,6 +88,13 @@ def test_rows_of_another_size_are_found_if_there_are_any(count: int, size: float
         assert {name: getattr(found, name) for name in expected} == expected
 
 
+def test_a_rank_below_d_bounds_nothing_where_columns_differ_in_size() -> None:
+    W = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+    for size, text in ((5e-4, "so that of log P is at most 9;"), (1e-9, "but its columns differ in size by 1e+09,")):
+        W[:, 0] = size * W[:, 0] / np.linalg.norm(W[:, 0]) * np.linalg.norm(W[:, 1])
+        assert text in sb.head(W).verdict
+
+
 def test_all_equal_rows_but_one_of_a_group_are_never_trained() -> None:
     pairs = torch.randn(200, d, generator=torch.Generator().manual_seed(0)).repeat(2, 1)
     for W, copies in ((torch.ones(50, d), 0), (pairs, 200), (pairs.T.contiguous().T, 200)):

@@ -149,6 +149,16 @@ def test_rows_in_a_part_of_the_span_may_be_those_of_a_compressed_layer(rank: int
     assert one(np.concatenate([few, few.astype(np.float32)]), W, kind="logits").verdict == LAYER
 
 
+def test_directions_that_rounding_hides_are_not_missing() -> None:
+    """As in a model, whose states have directions of very different size."""
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((3000, 64)).astype(np.float32)
+    states = rng.standard_normal((200, 64)) * np.logspace(0, -3, 64) @ np.linalg.qr(rng.standard_normal((64, 64)))[0]
+    rows = torch.from_numpy(log_softmax(states @ W.T, 1))
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        assert one(rows.to(dtype), W, kind="logits").verdict == LAYER
+
+
 def test_rows_of_several_models_and_edits_at_other_tokens_in_each_row() -> None:
     model, random = llama(), np.random.default_rng(0)
     rows = rows_of(model)

@@ -120,6 +120,19 @@ def test_a_norm_is_not_applied_twice_unsaid(kind: str, dtype: torch.dtype, with_
         assert ("taken after the final norm, which is applied again" in doubt) is is_wrong
 
 
+def test_a_norm_that_changes_nothing_is_not_applied_twice(tmp_path: Path) -> None:
+    """Of many dimensions a random state has nearly the norm of one that was normalized."""
+    generator = torch.Generator().manual_seed(0)
+    weight, states = (torch.randn(size, 2048, generator=generator) for size in (M, 50))
+    states[3] = 0
+    for gamma, is_wrong in ((torch.ones(2048), False), (torch.rand(2048, generator=generator) + 0.5, True)):
+        save_file({"weight": weight, "norm.weight": gamma}, tmp_path / "head.safetensors")
+        save_file({"hidden_states": F.rms_norm(states, (2048,), gamma)}, tmp_path / "states.safetensors")
+        head, norm = (f"{tmp_path / 'head.safetensors'}:{name}" for name in ("weight", "norm.weight"))
+        doubt = sb.open(str(tmp_path / "states.safetensors"), head=head, norm=norm).entry_warning()
+        assert ("taken after the final norm" in doubt) is is_wrong
+
+
 def test_zero_states_are_noted_as_padding(text: Any, tmp_path: Path) -> None:
     weight, ids, states = text
     states = states.clone()
