@@ -90,7 +90,7 @@ class Text:
         """Return the last token of the contexts of the first ``rows`` rows."""
         return self.ids[self.places[:rows] - 1]
 
-    def histories(self, rows: int) -> list[int]:
+    def history_hashes(self, rows: int) -> list[int]:
         """Return a hash of all tokens before each of the first ``rows`` predicted ones in its part."""
         before, history, begins = [], 0, {*self.starts.tolist()}
         places = self.places[:rows]

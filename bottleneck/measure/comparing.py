@@ -79,7 +79,8 @@ def compare(
     beats the other by the largest margin (Yang et al. 2018, table 14).
 
     Sources of different vocabulary sizes are cut to the first tokens, which both have, and renormalized. Standard
-    errors count blocks of text, because neighbouring contexts are not independent (`block_starts`).
+    errors count blocks of text, because neighbouring contexts are not independent (`block_starts`), and copies of a
+    context or a text once (`Sampling`).
 
     A limit is kept if the end of the 95 % interval keeps it. Several models are compared with each other as well: by
     how much each is farther from the reference than the next closer one, from the differences context by context.
@@ -172,7 +173,7 @@ def _first_equal(pairs: Sequence[Pair], text: Text | None) -> Ids:
     Numbers alone do not tell a copy of a text from another place where an n-gram model sees the same last words.
     """
     keys = [pair.rows for pair in pairs]
-    keys += [] if text is None else [text.histories(len(keys[0]))]
+    keys += [] if text is None else [text.history_hashes(len(keys[0]))]
     _, firsts, copies = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     return firsts[copies.ravel()]
 

@@ -18,7 +18,7 @@ from ..spectrum import RankEstimate
 from .divergences import ByContext, Estimate
 from .report import Description
 from .standard_errors import Sampling, Starts, wilson_end
-from .statistic_texts import LABELS, table_cells, text_of
+from .statistic_texts import LABELS, statistic_text, table_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +130,7 @@ class Farther:
 
     def __str__(self) -> str:
         """Return the difference, or that there is none to be seen."""
-        return f"+{text_of('kl', {'kl': self.kl}, short=True)}" if self.is_sure else f"as close as {self.than}"
+        return f"+{statistic_text('kl', {'kl': self.kl}, short=True)}" if self.is_sure else f"as close as {self.than}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,7 +158,7 @@ class Comparison(Result, kind="comparison"):
     blocks: int = 0
     """Number of blocks of contexts that standard errors count."""
     different: int | None = None
-    """Number of contexts that are no copies of others; see `standard_errors.Sampling`."""
+    """Number of contexts without the copies of others; see `standard_errors.Sampling`."""
     bytes: int | None = None
     """Bytes of the tokens that follow, if their texts are known."""
     limits: tuple[Limit, ...] = ()
@@ -220,7 +220,9 @@ class Comparison(Result, kind="comparison"):
     def quantities(self) -> Iterator[Quantity]:
         """Yield the verdict, the statistics, the rank of the difference, and contexts where either model is better."""
         known, short = self.statistics, table_cells(self.statistics)
-        perplexity = known.get("reference_perplexity") and f", perplexity {text_of('reference_perplexity', known)}"
+        perplexity = (
+            known.get("reference_perplexity") and f", perplexity {statistic_text('reference_perplexity', known)}"
+        )
         verdict = f"KL(P‖Q) {short[LABELS['kl']]} nats; same top token: {short[LABELS['same_top']]}"
         if self.limits:
             verdict = f"{'passed' if self.passed else 'failed'}: {verdict}"
@@ -239,7 +241,7 @@ class Comparison(Result, kind="comparison"):
             if name in known:
                 shown = TABLE if name in COLUMNS else FRAME
                 yield Quantity(("statistics", name), known[name], label, shown, short[label])
-                yield Quantity("", None, label, ANSWER if name in SHOWN else DETAIL, text_of(name, known))
+                yield Quantity("", None, label, ANSWER if name in SHOWN else DETAIL, statistic_text(name, known))
         if self.bytes and self.nll:
             ends = (f"{math.exp(each * self.contexts / self.bytes):.4f}" for each in self.nll)
             yield Quantity("", None, "perplexity per byte", DETAIL, " and Q ".join(("P " + next(ends), next(ends))))

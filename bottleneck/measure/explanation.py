@@ -107,9 +107,9 @@ def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> Explana
 
 
 def _tokens(edited: Mask) -> str:
-    """Name the tokens of edited entries, (n, M), unless they are most tokens."""
+    """Return the tokens of edited entries, (n, M), by name, or the share of these entries if most tokens have some."""
     ids = np.flatnonzero(edited.any(0))
-    if len(ids) > MOST * edited.shape[1]:
+    if 2 * len(ids) > edited.shape[1]:
         return f"{100 * edited.mean():.2g} % of their numbers, at other tokens in each row"
     return f"{'token' if len(ids) == 1 else 'tokens'} {', '.join(map(str, ids[:NAMED]))}" + (
         f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
@@ -120,10 +120,9 @@ def used_directions(fit: RowFits) -> int | None:
     """Return the number of directions of W that different rows use, or ``None`` if they use almost all they can."""
     rows, noise = fit.coefficients[:, 1:], fit.moved * fit.spread
     n, r = rows.shape
-    largest = CLEAR * (np.sqrt(n) + np.sqrt(r))  # singular value of noise of norm 1
-    values = np.linalg.svd(rows / noise[:, None], compute_uv=False)
-    used = int((values > largest).sum())
-    if (values[used:] > largest / CLEAR).any():  # directions that noise may hide
+    values, of_noise = np.linalg.svd(rows / noise[:, None], compute_uv=False), np.sqrt(n) + np.sqrt(r)  # the largest
+    used = int((values > CLEAR * of_noise).sum())
+    if (values[used:] > of_noise).any():  # noise may hide these directions
         return None
     along = np.sort(rows @ np.linalg.svd(rows, full_matrices=False)[2][0])
     apart = 1 + int((np.diff(along) > CLEAR * noise.max()).sum())  # equal states, but for rounding, count once

@@ -114,9 +114,8 @@ def head_rows(
 
     **Never trained, equal.** Equal rows have equal logits and no bias tells them apart, so their gradients differ as
     soon as one of their tokens is a target: rows that are equal were not trained since they became so, though the first
-    of them may have been before, if the others were copied from it. Quantization
-    makes rows equal that were only close: of a quantized W they count as equal, and only the W before it could prove
-    more.
+    of them may have been before, if the others were copied from it. Quantization makes rows equal that were only close:
+    of a quantized W they count as equal, and only the W before it could prove more.
 
     **Never trained, alike.** Land and Bartolo (2024, arXiv 2405.05417) compare rows with the mean u of rows known to be
     unused, less the mean of W. The rows to start from are those, or, if fewer than two are known, the rows of unusually

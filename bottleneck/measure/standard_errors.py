@@ -73,7 +73,7 @@ class Sampling(NamedTuple):
     starts: Starts
     """First place in that order of each block."""
     different: int
-    """Number of contexts that are no copies."""
+    """Number of contexts without the copies."""
 
     @classmethod
     def of(cls, series: list[Values], texts: Starts | None = None, first: Starts | None = None) -> Sampling:

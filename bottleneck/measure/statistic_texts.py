@@ -47,10 +47,10 @@ SHARES = ("acceptance", "same_top", "top_5", "coverage")
 
 def table_cells(statistics: Mapping[str, Estimate]) -> dict[str, str]:
     """Return statistics by their labels, as the cells of a table."""
-    return {label: text_of(name, statistics, short=True) for name, label in LABELS.items() if name in statistics}
+    return {label: statistic_text(name, statistics, short=True) for name, label in LABELS.items() if name in statistics}
 
 
-def text_of(name: str, statistics: Mapping[str, Estimate], *, short: bool = False) -> str:
+def statistic_text(name: str, statistics: Mapping[str, Estimate], *, short: bool = False) -> str:
     """Return a statistic with its standard error and roundoff, or for a table with one digit of its standard error.
 
     That of a part of a distribution is shown as its interval, unless both ends have the same digits. In a table so is

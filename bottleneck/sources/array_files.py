@@ -249,19 +249,17 @@ def numbers_of(frame: Any, name: str) -> Any:
     """
     if not hasattr(frame, "columns"):
         return frame
-    ids = [str(label) for label in frame.columns if str(label).isdecimal()]
-    others = [label for label in frame.columns if not str(label).isdecimal()]
     table, columns = np.asarray(frame), list(frame.columns)
     _check_tokens(table, columns, name)
-    numbers = [*map(int, ids)]
-    if not others and numbers != sorted(numbers) == [*range(len(ids))]:
-        table = table[:, np.argsort(numbers)]
-    if len(ids) > max(1, len(others)) and others:
+    ids = [int(label) for label in map(str, columns) if label.isdecimal()]
+    others = [label for label in columns if not str(label).isdecimal()]
+    if len(ids) > 1 and 0 < len(others) < len(ids):
         raise SourceError(
             f"{name}: the column {others[0]} stands beside columns that are named by token ids, and would be measured "
             "as a token: leave it out"
         )
-    return table
+    is_order = not others and ids != sorted(ids) == [*range(len(ids))]
+    return table[:, np.argsort(ids)] if is_order else table
 
 
 def _check_tokens(table: NDArray[Any], columns: Sequence[Any], name: str) -> None:
