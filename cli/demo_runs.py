@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from softmax_bottleneck.core.devices import threads
 from softmax_bottleneck.core.files import make_folder, write_json
 from softmax_bottleneck.core.interruption import note_if_interrupted
 from softmax_bottleneck.core.json_file import read_json_lines
@@ -116,7 +116,8 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
         for preset, config in configurations:
             name = file_name(preset, config.seed)
             progress.line(f"{preset.name}, seed {config.seed}: {preset.summary}; {preset.cost}")
-            with _threads(1 if study.family == "demo" else torch.get_num_threads()):
+            # Two threads take as long as one for the steps of the demo, half a GFLOP each.
+            with threads(1 if study.family == "demo" else torch.get_num_threads()):
                 done = fit(config, out / "runs" / name, device=device, progress=progress)
                 write_report(reports / name, preset.model, config.seed, done, study, device=device, progress=progress)
             files.append(reports / f"{name}.json")
@@ -125,17 +126,6 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
                 curves.append(saved.spectrum.curves(preset.model, saved.limits))
     save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
     return files
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Let torch compute on so many threads; two take as long as one for the steps of the demo, half a GFLOP each."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _saved_models(out: Path, configurations: Sequence[tuple[Preset, RunConfig]]) -> str:

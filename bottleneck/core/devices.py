@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -86,3 +87,14 @@ def exact_device(device: torch.device) -> torch.device:
 def exact(tensor: Tensor) -> Tensor:
     """Return a tensor in float64, on its `exact_device`."""
     return tensor.to(exact_device(tensor.device), torch.float64)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch compute on so many threads of the processor."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

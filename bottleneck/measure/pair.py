@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
 from ..errors import MatrixError, SourceError
 from ..language_models.source import begin_texts, text_of
@@ -19,6 +19,8 @@ from ..results.quantity import doubts_of
 from ..sources import Block, KldSource, Part, PartialSource, Source
 from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
+from .alignment import ROWS as ORDERED
+from .alignment import misalignment
 from .comparison import Comparison, Example, Prediction
 from .difference import ObservedDifference
 from .divergences import (
@@ -76,6 +78,7 @@ class Pair:
         self._left_out = np.zeros((2, self._vocab), dtype=np.int64)
         self._difference = None if self._is_partial else ObservedDifference(self._sources, precisions, self._vocab)
         self._best: tuple[list[Example], list[Example]] = ([], [])
+        self._misalignment: str | None = None
         self.rows: list[int] = []
         """A hash of both sources' numbers in each context, equal in contexts that repeat others."""
 
@@ -87,6 +90,8 @@ class Pair:
     def add(self, first: Block | Part, second: Block) -> None:
         """Take the same rows of both sources."""
         at_once, some = max(1, CACHED // self._vocab), slice(None, None, max(1, self._vocab // SAMPLED))
+        if self._misalignment is None:
+            self._misalignment = self._order_of_first(first, second)
         both = (each.log_probs[:, some] for each in (first, second))
         self.rows += [hash((row.tobytes(), other.tobytes())) for row, other in zip(*both, strict=True)]
         for place, each in enumerate((first, second)):
@@ -96,6 +101,12 @@ class Pair:
         for place in range(0, len(second.log_probs), at_once):
             for name, values in self._add(first, second, slice(place, place + at_once)).items():
                 self._found[name].append(values)
+
+    def _order_of_first(self, first: Block | Part, second: Block) -> str:
+        """Say whether the rows or columns of the first block look to be in another order in the other source."""
+        rows = [each.log_probs[:ORDERED, : self._vocab].astype(np.float64) for each in (first, second)]
+        P, Q = (each - logsumexp(each, 1, keepdims=True) for each in rows)
+        return misalignment(np.where(first.seen[:ORDERED], rows[0], -np.inf) if isinstance(first, Part) else P, Q)
 
     def _add(self, first: Block | Part, second: Block, some: slice) -> dict[str, Values]:
         start, entries = second.start + some.start, [each.log_probs[some, : self._vocab] for each in (first, second)]
@@ -207,7 +218,8 @@ class Pair:
     def _notes(self, found: dict[str, ByContext], *, like_llama_cpp: bool) -> list[str]:
         """Return a sentence for all that is left out or looks rounded; losses of unseen targets leave ``found``."""
         reference = self._sources[0]
-        notes = [
+        notes = [self._misalignment] if self._misalignment else []
+        notes += [
             f"cut to the first {self._vocab:,} tokens, which both have, and renormalized; the others hold "
             f"{cut / source.shape[0]:.2g} of the probability of {source.name}"
             for cut, source in zip(self._cut, self._sources, strict=True)

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import torch
 
-from ..core.devices import resolve_device
+from ..core.devices import resolve_device, threads
 from ..core.files import make_folder
 from ..core.interruption import note_if_interrupted
 from ..core.machine import cores, duration, free_memory
@@ -114,7 +114,7 @@ def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
 
 
 def seconds(cell: Cell, device: str = "cpu") -> float:
-    """Return an estimate of the time of a cell's fit with one thread, from one timed pass of its model and size."""
+    """Return an estimate of the time of a cell's fit on torch's threads, from one timed pass of its model and size."""
     return cell.contexts * TYPICAL_PASSES * _seconds_per_context(cell.model, cell.vocab, cell.dim, device)
 
 
@@ -182,7 +182,8 @@ def run_grid(
         return f"{count} of {len({*cells})} cells are kept in {folder}, and the same command fits the others"
 
     if missing and progress is not SILENT:
-        each = duration(sum(seconds(cell, device) for cell in missing) / processes)
+        with threads(how[-1]):
+            each = duration(sum(seconds(cell, device) for cell in missing) / processes)
         progress.line(f"about {each} for {len(missing)} fits, from one pass of each model and size over its contexts")
     with note_if_interrupted(saved), progress.bar("fitting", len(missing), "cells") as bar:
         here = ((cell, work(cell, *how[:3])) for cell in missing)
@@ -211,9 +212,8 @@ def work(cell: Cell, folder: Path, device: str, max_memory: int) -> CellResult:
 
 def _work(how: tuple[Path, str, int, int], cell: Cell) -> CellResult:
     """Do one cell in a worker process."""
-    folder, device, max_memory, threads = how
-    torch.set_num_threads(threads)
-    return work(cell, folder, device, max_memory)
+    with threads(how[-1]):
+        return work(cell, *how[:-1])
 
 
 def _describe(result: CellResult) -> str:

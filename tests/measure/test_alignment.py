@@ -1,0 +1,71 @@
+"""Rows that are shifted, and tokens in another order, are named by a comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from softmax_bottleneck import compare
+from softmax_bottleneck.measure.alignment import ROWS
+
+T, M = 60, 300
+Matrix = NDArray[np.float64]
+
+
+def logits(seed: int) -> Matrix:
+    """Return logits of rank 16 and a bias, (T, M)."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((T, 16)) @ rng.standard_normal((16, M)) + 2 * rng.standard_normal(M)
+
+
+def notes(P: Any, Q: Any) -> list[str]:
+    """Return what a comparison says about the order of rows and tokens."""
+    found = compare(P, Q, kind="logits", examples=0)
+    return [note for note in found.notes if "shifted" in note or "in another order" in note]
+
+
+P = logits(0)
+NEAR = P + 0.05 * np.random.default_rng(1).standard_normal(P.shape)
+ORDER = np.random.default_rng(2).permutation(M)
+
+
+@pytest.mark.parametrize("rows", [1, -1, 2, -2])
+@pytest.mark.parametrize("model", [P, NEAR], ids=["same", "near"])
+def test_shifted_rows_are_named(rows: int, model: Matrix) -> None:
+    (note,) = notes(P, np.roll(model, rows, 0))
+    assert f"row t of P is closer to row t {'+' if rows > 0 else '−'} {abs(rows)} of Q" in note
+
+
+@pytest.mark.parametrize("model", [P, NEAR], ids=["same", "near"])
+@pytest.mark.parametrize("order", [ORDER, np.roll(np.arange(M), 1)], ids=["permuted", "one further"])
+def test_tokens_in_another_order_are_named(order: NDArray[np.int64], model: Matrix) -> None:
+    (note,) = notes(P, model[:, order])
+    some, other = note.partition("such as ")[2].partition(":")[0].split(" and ")
+    assert order[int(other)] == int(some)
+
+
+OTHERS = {
+    "same": P,
+    "near": NEAR,
+    "other model": logits(3),
+    "rounded": np.round(P),
+    "flatter": P / 2,
+    "uniform": np.zeros_like(P),
+    "reversed": P[::-1],
+    "far away": np.roll(P, ROWS, 0),
+    "pairs": np.repeat(P[:30], 2, 0),
+    "truncated": np.where(NEAR < 0, -np.inf, NEAR),
+    "noise": np.random.default_rng(4).standard_normal(P.shape),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_differences_are_not_called_that(name: str) -> None:
+    assert notes(P, OTHERS[name]) == []
+
+
+def test_few_rows_tell_nothing() -> None:
+    assert notes(P[:9], np.roll(P[:9], 1, 0)) == []
