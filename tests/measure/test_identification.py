@@ -272,13 +272,15 @@ def test_edited_rows_are_told_from_another_layer(name: str) -> None:
 
 @pytest.mark.parametrize("bias", [0.0, 0.5])
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.4])
-def test_a_layer_with_other_rows_is_not_the_same(share: float, bias: float) -> None:
-    """A bias on all tokens hides nothing: the tokens whose rows of W are others are named."""
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_layer_with_other_rows_is_not_the_same(dtype: torch.dtype, share: float, bias: float) -> None:
+    """A bias on all tokens, or a narrower W, hides nothing: the tokens whose rows of W are others are named."""
     rng = np.random.default_rng(0)
     W, H, b = (rng.standard_normal(shape) for shape in ((1000, 16), (60, 16), 1000))
     others = np.sort(rng.permutation(1000)[: int(share * 1000)])
     changed = W.copy()
     changed[others] = rng.standard_normal((len(others), 16))
+    changed = torch.from_numpy(changed).to(dtype).double().numpy()
     rows = log_softmax(0.8 * H @ changed.T + bias * b, axis=1).astype("f4")
     (found,) = identify(rows, W)
     assert found.verdict == UNKNOWN
