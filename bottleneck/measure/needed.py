@@ -203,7 +203,7 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
         check_free(Path(save), [r for r in chosen if r < d], str(source.description["path"]))
     with torch.no_grad(), full_precision():
         fits = Fits(source, range(T // 2), range(T // 2, T), reporting(options.get("progress", False)))
-        curves, perplexity = fits.curves(chosen, refine=ranks is None)
+        curves, perplexity = fits.curves(sorted({*chosen, max(1, fits.directions)}), refine=ranks is None)
         trained = fits.trained([r for r in chosen if r < d], save) if train else ()
     return NeedReport(
         source=source.description,
