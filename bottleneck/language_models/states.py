@@ -117,10 +117,14 @@ def _in_full_precision(head: Head | nn.Linear) -> Head:
         weight = weight_of(head, f"this {type(head).__name__}")
         weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
         bias = None if head.bias is None else masked_bias(head.bias.detach().to(weight.dtype))
-        return Softmax.of(weight, bias)
-    copied = copy.deepcopy(head).requires_grad_(False).eval()
-    if copied.bias is not None:
-        copied.bias.copy_(masked_bias(copied.bias, scale=getattr(copied, "scale", 1.0)))
+        copied: Head = Softmax.of(weight, bias)
+    else:
+        copied = copy.deepcopy(head).requires_grad_(False).eval()
+        if copied.bias is not None:
+            copied.bias.copy_(masked_bias(copied.bias, scale=getattr(copied, "scale", 1.0)))
+    if not (finite := copied.weight.isfinite().all(1)).all():
+        row = int(finite.int().argmin())
+        raise SourceError(f"row {row:,} of W holds a number that is not finite: the weights are damaged")
     return copied.float() if next(copied.parameters()).dtype in HALVES else copied
 
 

@@ -321,6 +321,17 @@ def test_an_output_bias_is_finite_or_a_mask(b: float, tmp_path: Path) -> None:
         rank(layer, hidden=torch.randn(9, D))
 
 
+@pytest.mark.parametrize("make", [torch.nn.Linear, sb.heads.Softmax, sb.heads.Sigsoftmax])
+@pytest.mark.parametrize("w", [np.nan, np.inf, -np.inf])
+def test_damaged_rows_of_an_output_layer_are_named(w: float, make: Any) -> None:
+    layer = make(D, M)
+    with torch.no_grad():
+        layer.weight[7, 1] = w
+    for measure in (rank, sb.kld, sb.need):
+        with pytest.raises(SourceError, match="row 7 of W holds a number that is not finite"):
+            measure(layer, hidden=torch.randn(9, D))
+
+
 def test_a_head_belongs_to_the_hidden_states_alone(text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside them an n-gram model, a store or a run is what it is without ``head``."""
     head, words = save(tmp_path, *text), [f"w{number}" for number in range(M - 1)]
