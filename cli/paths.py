@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ STANDARD = Path("-")
 """Standard output."""
 BEFORE_A_PATH = re.compile(r"^[^=/]+=|[a-z][a-z0-9+.]*://|::")
 """What may stand before the path in a name: ``LABEL=`` and protocols of fsspec."""
+
+
+FIGURES_CSV = b"model,part,index,sigma,normalized,percent,resolved,tolerance,bound"
+"""First line of the file of a figure's numbers."""
 
 
 class Input(click.Path):
@@ -81,12 +86,34 @@ def paths_in(name: str) -> set[Path]:
     return {Path(part) for part in parts if part and exists(Path(part))}
 
 
-class Output(click.Path):
-    """A file that a command writes, checked before any work is done; errors say ``what`` it holds."""
+def is_result(path: Path) -> bool:
+    """Return whether a file holds one of our results as JSON."""
+    from softmax_bottleneck.core.json_file import json_if_any
 
-    def __init__(self, what: str = "", *suffixes: str) -> None:
+    content = json_if_any(path)
+    return isinstance(content, dict) and "kind" in content
+
+
+def is_spectrum(path: Path) -> bool:
+    """Return whether a file holds saved spectra."""
+    return zipfile.is_zipfile(path) and any(name.startswith("about") for name in zipfile.ZipFile(path).namelist())
+
+
+def is_figures_csv(path: Path) -> bool:
+    """Return whether a file holds the numbers of a figure."""
+    with path.open("rb") as file:
+        return file.readline(100).strip() == FIGURES_CSV
+
+
+class Output(click.Path):
+    """A file that a command writes, checked before any work is done.
+
+    Errors say ``what`` it holds. It takes the place of a file that ``is_own``, by default of any.
+    """
+
+    def __init__(self, what: str = "", *suffixes: str, is_own: Callable[[Path], bool] = lambda _: True) -> None:
         super().__init__(path_type=Path)
-        self.what, self.suffixes = what, suffixes
+        self.what, self.suffixes, self.is_own = what, suffixes, is_own
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse a file that cannot be written."""
@@ -118,6 +145,11 @@ class Output(click.Path):
                 f"{self.suffixes[0]}"
             )
 
+    def keep_others(self, path: Path) -> None:
+        """Refuse to replace a file of another kind."""
+        if path.is_file() and path.stat().st_size and not self.is_own(path):
+            raise OutputError(f"cannot write {path}: another file is there, not {self.what}; name another file")
+
 
 class Folder(Output):
     """A folder or store that a command writes, as a whole or only these parts, and makes if it does not exist.
@@ -141,29 +173,22 @@ class Folder(Output):
 class Figure(Output):
     """A figure, with a CSV file beside it."""
 
-    HEADER = b"model,part,index,sigma,normalized,percent,resolved,tolerance,bound"
-    """First line of that file."""
-
     def files(self, path: Path) -> list[Path]:
         """Return the figure and its CSV file."""
         return [path, path.with_suffix(".csv")]
 
     def check(self, path: Path) -> None:
-        """Refuse also a CSV file of that name which does not belong to a figure."""
+        """Check the name of the CSV file as well."""
         super().check(path)
-        numbers = path.with_suffix(".csv")
-        Output().check(numbers)
-        if numbers.is_file():
-            with numbers.open("rb") as file:
-                if file.readline(100).strip() not in (b"", self.HEADER):
-                    raise OutputError(
-                        f"cannot write {numbers}: another file is there, and the figure's numbers go there; name "
-                        "another figure"
-                    )
+        Output().check(path.with_suffix(".csv"))
+
+    def keep_others(self, path: Path) -> None:
+        """Refuse to replace a CSV file which does not belong to a figure."""
+        Output("a figure's numbers", is_own=is_figures_csv).keep_others(path.with_suffix(".csv"))
 
 
 def check_outputs(context: click.Context) -> None:
-    """Refuse outputs of a command that are inputs, or that two results share."""
+    """Refuse outputs of a command that are inputs, that two results share, or that hold something else."""
     from softmax_bottleneck.core.files import is_special
 
     given = [
@@ -171,19 +196,16 @@ def check_outputs(context: click.Context) -> None:
         for parameter in context.command.params
         for value in _values(context.params.get(str(parameter.name)))
     ]
-    outputs = [
-        file
-        for kind, value in given
-        if isinstance(kind, Output) and value != STANDARD
-        for file in kind.files(value)
-        if not is_special(file)
-    ]
+    written = [(kind, value) for kind, value in given if isinstance(kind, Output) and value != STANDARD]
+    outputs = [file for kind, value in written for file in kind.files(value) if not is_special(file)]
     inputs = [file for kind, value in given if outputs and isinstance(kind, Input) for file in kind.files(value)]
     for number, output in enumerate(outputs):
         if any(_is_part(output, other) for other in outputs[:number] + outputs[number + 1 :]):
             raise OutputError(f"cannot write {output}: another result goes there; name another file")
         if place := next((place for place in inputs if _is_part(output, place)), None):
             raise OutputError(f"cannot write {output}: it is part of what is read, {place}; name another place")
+    for kind, value in written:
+        kind.keep_others(value)
 
 
 def _values(given: Any) -> Iterable[Any]:

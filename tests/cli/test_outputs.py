@@ -122,6 +122,34 @@ def test_every_option_that_reads_keeps_its_file(
             check_outputs(context)
 
 
+OTHERS = [
+    ["rank", "--json", "m.npz", "h.npy", "--kind", "matrix"],  # --json taken for a flag, and a matrix for the SOURCE
+    ["kld", "m.npy", "--json", "t.jsonl"],
+    ["compare", "m.npy", "m.npy", "--json", "corpus/train.txt"],
+    ["presets", "--json", "demo/runs/mos/config.json"],
+    ["rank", "m.npy", "--save-spectrum", "m.npz"],
+    ["rank", "m.npy", "--save-spectrum", "broken.npz"],
+    ["spectrum", "m.npy", "--out", "table.png"],
+]
+
+
+@pytest.mark.parametrize("arguments", OTHERS, ids=" ".join)
+def test_results_replace_results_alone(arguments: list[str], world: Path, bottleneck: Bottleneck) -> None:
+    _prepare()
+    Path("broken.npz").write_bytes(b"PK")
+    Path("table.csv").write_text("name,age\n", encoding="utf-8")
+    before = _tree(world)
+    done = bottleneck(*arguments)
+    assert (_tree(world), done.exit_code, done.stdout) == (before, 1, "")
+    (line,) = done.stderr.splitlines()
+    assert re.fullmatch(r"Error: cannot write \S+: another file is there, not a .*; name another file", line), line
+    Path("empty").touch()
+    for _ in range(2):
+        assert bottleneck("kld", "m.npy", "--json", "empty").exit_code == 0
+        assert bottleneck("rank", "m.npy", "--save-spectrum", "s.npz").exit_code == 0
+        assert bottleneck("spectrum", "m.npy", "--out", "s.png").exit_code == 0
+
+
 def test_trained_layers_do_not_replace_the_layer_that_is_read(bottleneck: Bottleneck, tmp_path: Path) -> None:
     layer = tmp_path / "rank-3.safetensors"
     rows = np.random.default_rng(0).standard_normal((60, 8))

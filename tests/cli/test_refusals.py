@@ -39,7 +39,7 @@ REFUSED = [
     ("rank demo/runs/mos --method dense --max-memory 1KiB", 1, "raise --max-memory"),
     ("rank demo/runs/mos --json nowhere/r.json", 1, "the folder nowhere does not exist"),
     ("rank demo/runs/mos --save-spectrum demo", 1, "cannot write demo: it is a folder; name a file in it"),
-    ("rank nowhere --save-spectrum s", 1, "a spectrum's file ends in .npz; name it s.npz"),
+    ("rank nowhere --save-spectrum s", 1, "a saved spectrum ends in .npz; name it s.npz"),
     ("rank m.npy --json one.npz --save-spectrum ./one.npz", 1, "one.npz: another result goes there; name another file"),
     ("rank", 2, "Missing argument"),
     ("rnk m.npy", 2, "did you mean 'rank'?"),
