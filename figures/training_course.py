@@ -55,7 +55,7 @@ def course(results: SavedResults) -> pd.DataFrame:
 def training_course(ax: Axes, data: pd.DataFrame) -> None:
     """Validation perplexity less the Softmax's after the same epoch, and the rank of the row-centred log-probability
     matrix, over training; bars from the lowest to the highest rank within the interval of tolerances. Marks of one
-    epoch stand side by side. Models of the preset family ``ptb-fast`` (the papers' sizes on Penn Treebank), or of
+    epoch stand side by side. Models of the preset family ptb-fast (the papers' sizes on Penn Treebank), or of
     another if more of its checkpoints were ranked.
     """
     panel = data["panel"].iloc[0]
