@@ -15,6 +15,8 @@ MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16
 """Entries that are in memory, of evenly spaced rows, and the rows that are taken whatever their size."""
 MOST_PARTIAL = 32
 """Rows with more than d unseen tokens that are solved: each has a factorization of its own."""
+MORE = 64
+"""Rows and tokens beyond what an output layer explains, which show that noise is added."""
 OFTEN, NEXT = 10, 5
 """How many times more often than the median of its next numbers, so many on either side, a number occurs that replaced
 others: a number rounded to a grid occurs about as often as those beside it."""
@@ -28,6 +30,8 @@ class Entries:
     seen: Mask
     error: Matrix
     bias: Matrix
+    wide: Matrix | None = None
+    """More rows of fewer tokens, all seen, where ``rows`` are too few to have more than d directions."""
 
     @property
     def replaced(self) -> bool:
@@ -43,9 +47,10 @@ class Entries:
         """
         T, M = source.shape
         chosen = np.unique(np.linspace(0, T - 1, min(T, max(FEWEST_ROWS, MOST_ENTRIES // M))).astype(int))
-        start, parts = 0, []
+        start, parts, wide = 0, [], _Wide(len(chosen), T, M, d)
         for values, seen, error in _blocks(source, noise=noise and source.shape[0] > d + 1 + FEWEST):
             some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
+            wide.add(start, values, seen)
             highest = np.where(seen[some], values[some], -np.inf).max(1, keepdims=True)
             varied = np.any((values[some] < highest) & seen[some], 1)
             some, start = some[varied & (seen[some].sum(1) >= d + 2)], start + len(values)
@@ -55,13 +60,13 @@ class Entries:
         some = different(values) & (~partial | (np.cumsum(partial) <= MOST_PARTIAL))
         if not some.any():
             return None
-        found = cls(values[some], seen[some], error[some], np.zeros(M))
+        found = cls(values[some], seen[some], error[some], np.zeros(M), wide.rows())
         return cls.of(source, d, noise=False) if noise and found.replaced else found
 
     def without(self, bias: Matrix) -> Entries:
         """Return the entries of the first tokens less their bias, (m,)."""
         m = len(bias)
-        return Entries(self.rows[:, :m] - bias, self.seen[:, :m], self.error[:, :m], bias - bias.mean())
+        return Entries(self.rows[:, :m] - bias, self.seen[:, :m], self.error[:, :m], bias - bias.mean(), self.wide)
 
     def pairs(self, moved: Matrix) -> tuple[Matrix, Mask, Matrix]:
         """Return each row less the next one, in which what is common to all rows has gone.
@@ -72,6 +77,31 @@ class Entries:
         error = np.broadcast_to((moved + np.roll(moved, -1))[:, None], seen.shape)
         with np.errstate(invalid="ignore"):
             return np.where(seen, self.rows - np.roll(self.rows, -1, 0), 0.0), seen, error
+
+
+class _Wide:
+    """Collects `Entries.wide` from blocks of rows."""
+
+    def __init__(self, chosen: int, T: int, M: int, d: int) -> None:
+        n, m = min(T, d + 1 + MORE), min(M, 2 * d + MORE)
+        self._needed = chosen <= d + 1 < n < m and n * m <= MOST_ENTRIES
+        self._chosen, self._tokens = (np.unique(np.linspace(0, of - 1, k).astype(int)) for of, k in ((T, n), (M, m)))
+        self._parts: list[Matrix] = []
+
+    def add(self, start: int, values: Matrix, seen: Mask) -> None:
+        """Take rows, (n, M), the first of which has the number ``start``."""
+        if self._needed:
+            some = self._chosen[(self._chosen >= start) & (self._chosen < start + len(values))] - start
+            at = np.ix_(some, self._tokens)
+            self._parts.append(np.where(seen[at], values[at], np.nan))
+
+    def rows(self) -> Matrix | None:
+        """Return different rows without tokens that one of them does not show."""
+        if not self._needed:
+            return None
+        rows = np.concatenate(self._parts)
+        rows = rows[:, ~np.isnan(rows).any(0)]
+        return rows[different(rows)]
 
 
 def _blocks(rows: Source, *, noise: bool) -> Iterator[tuple[Matrix, Mask, Matrix]]:

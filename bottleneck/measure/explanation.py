@@ -81,10 +81,10 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
 
 def _need_more_columns(entries: Entries, fit: RowFits, d: int) -> bool:
     """Return whether rows have more directions than the d and the bias of any layer, by more than roundoff."""
-    rows = entries.rows[:, entries.seen.all(0)]
+    rows = entries.rows[:, entries.seen.all(0)] if entries.wide is None else entries.wide
     rows = rows - rows.mean(1, keepdims=True) if rows.shape[1] else rows
     energies = np.linalg.eigvalsh(rows @ rows.T)
-    roundoff = float((fit.moved**2).sum()) * rows.shape[1] + len(rows) * EPS["float64"] * energies.sum()
+    roundoff = float((fit.moved**2).mean()) * rows.size + len(rows) * EPS["float64"] * energies.sum()
     return bool(energies[: max(0, len(rows) - d - 1)].sum() > roundoff)
 
 

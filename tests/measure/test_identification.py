@@ -22,6 +22,7 @@ from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face.final_norm import final_ellipse
 from softmax_bottleneck.hugging_face.model import loaded_model
+from softmax_bottleneck.measure import entries
 from softmax_bottleneck.measure.identification import EDITED, LAYER, NOT, SAME, STATES, UNKNOWN, Identification
 
 M, D = 300, 8
@@ -301,6 +302,16 @@ def test_fewer_rows_than_dimensions() -> None:
     assert (coarse.verdict, "logits in bfloat16" in coarse.why) == (UNKNOWN, True)
     with pytest.raises(SourceError, match="W of array holds numbers that are not finite"):
         identify(rows, np.where(quantized == quantized[0, 0], np.nan, quantized))
+
+
+def test_noise_is_told_from_another_layer_though_few_rows_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "MOST_ENTRIES", 20 * 1000)  # 20 rows of all tokens, fewer than d
+    rng = np.random.default_rng(0)
+    W, H = rng.standard_normal((1000, 32)), rng.standard_normal((200, 32))
+    logits, step = H @ W.T, np.abs(W).max(1, keepdims=True) / 127
+    green = one(log_softmax(logits + rng.integers(2, size=logits.shape), axis=1).astype("f4"), W)
+    assert (green.verdict, green.contexts, "a watermark" in green.why) == (UNKNOWN, 20, True)
+    assert one(log_softmax(H @ (np.round(W / step) * step).T, axis=1).astype("f4"), W).verdict == NOT
 
 
 def test_rows_that_show_little() -> None:
