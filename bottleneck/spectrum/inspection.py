@@ -234,9 +234,10 @@ class Inspection:
         """Return a sentence if entries stand for something else than logits or log-probabilities, or ''."""
         if not self._language:
             return ""
-        # Of numbers that were rounded coarsely many are equal.
+        # Of numbers that were rounded coarsely many are equal, and not those at a floor alone.
         sample, eps = np.sort(self._unmasked[:, different(self._unmasked.T)], 1), self.stored.value
-        equal = (sample[:, 1:] == sample[:, :-1]).mean() if sample.shape[1] > 1 else 0.0
+        same = (sample[:, 1:] == sample[:, :-1]) & (sample[:, 1:] > self._replaced.end)
+        equal = same.mean() if same.size else 0.0
         return self._replaced.sentence(*self._hashes, eps if eps <= EPS["float32"] and equal < RARE else None)
 
     def _fitting(self, sample: NDArray[np.float64]) -> set[str]:

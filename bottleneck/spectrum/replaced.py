@@ -59,7 +59,7 @@ class Replaced:
         self._see_columns(rows, likeliest[:, None])
         self._highest, self._lowest = max(self._highest, likeliest.max()), min(self._lowest, lowest.min())
         self._lowest_of_rows.append(lowest)
-        if (near := lowest <= self._end).any():
+        if (near := lowest <= self.end).any():
             finite = np.where(np.isneginf(rows[near]), np.inf, rows[near])
             self._lowest_of_columns = np.minimum(self._lowest_of_columns, finite.min(0))
         with np.errstate(invalid="ignore"):  # a row of −∞ alone
@@ -68,7 +68,7 @@ class Replaced:
             self._see_low(rows[low], likeliest[low, None], lowest[low])
 
     @property
-    def _end(self) -> float:
+    def end(self) -> float:
         """The largest number that is near the lowest one."""
         return self._lowest + NEAR * (self._highest - self._lowest)
 
@@ -205,7 +205,7 @@ class Replaced:
         """
         if self.masked.any():
             return ""
-        near = np.concatenate(self._lowest_of_rows) <= self._end, np.asarray(self._lowest_of_columns) <= self._end
+        near = np.concatenate(self._lowest_of_rows) <= self.end, np.asarray(self._lowest_of_columns) <= self.end
         rows, columns = (
             len(np.unique(hashes[some])) for hashes, some in zip((row_hashes, column_hashes), near, strict=True)
         )
