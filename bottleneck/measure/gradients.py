@@ -105,7 +105,8 @@ class GradientReport(Result, kind="gradient"):
         passed = f"{_percent(self.kept)} of the gradient's norm reaches the hidden states"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
-        verdict = f"{passed}, {self.ratio:.2f} times what W keeps of a random direction"
+        beside = f", {self.ratio:.2f} times what W keeps of a random direction"
+        verdict = passed + (beside if self.directions else ": W gives all tokens the same logits")
         shown = ANSWER | TABLE
         chance = _three(self.random_kept, self.random_kept_energy, self.random_outside)
         mean = _three(self.mean_kept, self.mean_kept_energy, self.mean_outside)

@@ -154,6 +154,13 @@ def test_both_ways_are_one(head: str, size: int, repeatable: None, monkeypatch: 
     assert by_weight.kept == pytest.approx(by_jacobians(source, range(20)), rel=1e-6)
 
 
+@pytest.mark.parametrize("row", [0.0, 2.5])
+def test_a_layer_of_equal_rows_passes_nothing(row: float) -> None:
+    found = gradient(heads.Softmax.of(torch.full((12, 3), row)), hidden=torch.ones(9, 3), targets=torch.arange(9))
+    assert (found.directions, found.kept, found.lost) == (0, 0.0, 1.0)
+    assert "reaches the hidden states: W gives all tokens the same logits" in str(found)
+
+
 def test_masked_tokens_and_a_model_that_is_certain() -> None:
     """A token of probability 0 leaves the measure as it is without it; where no loss is left, no gradient is lost."""
     rng = np.random.default_rng(2)
