@@ -317,10 +317,11 @@ class Loop:
         if number <= most:  # false for NaN
             return
         optimizer = self.settings.optimizer
+        saved = f"the last saved state is in {self.folder}" if self._last_state() else "no state was saved before"
         text = (
-            f"the {what} became {number:g} at step {self.state.step}; the last saved state is in "
-            f"{self.folder}: lower training.optimizer.learning_rate (now {optimizer.learning_rate:g}) or "
-            f"training.optimizer.clip (now {optimizer.clip:g}) and train into a new folder"
+            f"the {what} became {number:g} at step {self.state.step}; {saved}: lower "
+            f"training.optimizer.learning_rate (now {optimizer.learning_rate:g}) or training.optimizer.clip "
+            f"(now {optimizer.clip:g}) and train into a new folder"
         )
         if (self.folder / MODEL).exists():
             text += f"; initial={self.folder} starts from its best weights"

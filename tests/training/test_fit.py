@@ -176,6 +176,12 @@ def _break(patch: pytest.MonkeyPatch, place: Any, name: str, call: int, change: 
     patch.setattr(place, name, broken)
 
 
+def test_a_loss_that_explodes_before_a_state_is_saved(tmp_path: Path, configure: Configure) -> None:
+    config = configure(epochs=1, optimizer={"learning_rate": 1e9})
+    with pytest.raises(TrainingError, match=r"; no state was saved before: lower training\.optimizer\.learning_rate"):
+        train(config, tmp_path / "run")
+
+
 def test_a_number_that_is_not_finite_or_absurd(tmp_path: Path, configure: Configure) -> None:
     """The step is not applied and nothing of it is saved: without the fault, the same command continues."""
     config = configure(epochs=1, save_every=1)
