@@ -13,7 +13,7 @@
 #
 # * how random distributions replace a language, so that only the output layer limits the fit;
 # * how well each layer finds the *mode*, the most probable token, and how far it stays from the truth;
-# * what is *attainable*, with a certificate: whether a miss is the layer's fault or the optimizer's.
+# * what given embeddings allow, with a certificate: whether a miss is theirs or that of the context vectors.
 #
 # The experiment is that of Ganea, Gelly, Bécigneul and Severyn, *Breaking the Softmax Bottleneck via Learnable
 # Monotonic Pointwise Non-linearities* (2019), "the LMS paper" (linear monotonic softmax), section 5.1.
@@ -77,7 +77,7 @@ for metric, ax, label in zip(("mode_match", "kl"), axes, ("contexts whose modes 
         ax.plot(rows["dim"], rows[metric], "o-", label=model)
     ax.set(xlabel="embedding size D", ylabel=label)
 softmax = summary[summary["model"] == "softmax"]
-axes[1].plot(softmax["dim"], softmax["best_kl"], "kx", markersize=9, label="softmax, attainable")
+axes[1].plot(softmax["dim"], softmax["best_kl"], "kx", markersize=9, label="softmax, best for its W")
 axes[1].legend()
 plt.show()
 
@@ -85,11 +85,12 @@ plt.show()
 # A learned monotonic function (`lms`) finds modes with far fewer dimensions; mixing softmaxes (`mos`) brings the
 # divergence down at more dimensions.
 #
-# ## What is attainable
+# ## What given embeddings allow
 #
-# Did the softmax fail because it *cannot* do better, or because gradient descent stopped too early? For fixed
+# Did the softmax fail because its embeddings allow no more, or because gradient descent stopped too early? For fixed
 # embeddings the best context vector is a convex problem. It is solved by Newton's method until the *duality gap*
-# proves that nothing better exists: the crosses above, with `largest_gap` in nats. The fit lies on them.
+# proves that no better one exists: the crosses above, with `largest_gap` in nats. The fit lies on them. Other
+# embeddings may still do better: fits from other seeds show by how much.
 #
 # The same for any embeddings of your own, here a random matrix:
 

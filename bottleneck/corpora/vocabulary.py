@@ -87,7 +87,7 @@ class Vocabulary:
         """Return each token; see `decode`."""
         return self.decode(np.asarray(ids, dtype=np.int64))
 
-    json = None
+    json = unknown = None
 
     @cached_property
     def separator(self) -> str:

@@ -84,7 +84,8 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
                 Parameter("data", "IDS.npy"), ", or, for a loaded model, tokenizer=AutoTokenizer.from_pretrained(…)",
             )  # fmt: skip
         ids, prefix = tokenizer.encode(written, bos=options["bos"], vocab_size=model.input_size)
-        about: Any = {"name": raw.where, "split": raw.split, "sha256": sha256_bytes(written.encode())}
+        content = written.encode()
+        about: Any = {"name": raw.where, "split": raw.split, "sha256": sha256_bytes(content), "size": len(content)}
         if len(raw.sizes) > 1:
             about["joined"] = _beginnings(raw.sizes, ids, tokenizer)
         return Text(ids=ids, starts=np.zeros(1, np.int64), prefix=prefix, tokenizer=tokenizer, **about), True

@@ -25,6 +25,8 @@ UNUSED = re.compile(r"[<\[]\W*\w*(reserved|unused)\w*\W*[>\]]", re.IGNORECASE)
 """Names of tokens that no text holds, such as ``<|reserved_special_token_0|>`` and ``[unused1]``."""
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 """Names of single bytes in SentencePiece."""
+END_OF_WORD, WITHIN_WORD = "</w>", "##"
+"""Marks in the names of tokens: the last one of a word, as of openai-gpt, and all but the first, in WordPiece."""
 PROBE = 200
 """Number of characters that are encoded to see which special tokens the tokenizer puts before a text, and on each side
 of a cut to see whether it changes the ids."""
@@ -146,15 +148,26 @@ class Tokenizer:
 
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         of_bytes = {sign: byte for byte, sign in bytes_to_unicode().items()} if "ByteLevel" in str(backend) else {}
+        in_words = "WordPiece" in str(backend)
 
         def spell(piece: str) -> str:
             if BYTE.fullmatch(piece):
                 return bytes([int(piece[3:5], 16)]).decode(errors="surrogateescape")
             if of_bytes.keys() >= {*piece}:
                 return bytes(of_bytes[sign] for sign in piece).decode(errors="surrogateescape")
+            if in_words:
+                return piece.removeprefix(WITHIN_WORD) if piece.startswith(WITHIN_WORD) else f" {piece}"
+            if piece.endswith(END_OF_WORD):
+                return f"{piece.removesuffix(END_OF_WORD)} "
             return piece.replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
 
         return [spell(piece or "") for piece in self._tokenizer.convert_ids_to_tokens(ids)]
+
+    @property
+    def unknown(self) -> int | None:
+        """The token that stands for any text, if it stands for nothing else."""
+        special = self._tokenizer
+        return None if special.unk_token_id in (special.bos_token_id, special.eos_token_id) else special.unk_token_id
 
     @property
     def json(self) -> str | None:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.integer[Any]]
+SPELLED = 0.001
+"""Share of a text's bytes by which those of its tokens may differ, such as a space before it and its last newline."""
 
 
 class Names(Protocol):
@@ -30,6 +32,10 @@ class Names(Protocol):
 
     def ends_line(self, token: int) -> bool:
         """Return whether a token ends its line."""
+
+    @property
+    def unknown(self) -> int | None:
+        """The token that stands for any text that has no other, if there is one."""
 
     @property
     def separator(self) -> str:
@@ -71,6 +77,8 @@ class Text:
     split: str | None = None
     sha256: str = ""
     """Hash of the text."""
+    size: int | None = None
+    """Bytes of the text, if they are known: some tokenizers leave some out, such as spaces."""
 
     @cached_property
     def places(self) -> Ids:
@@ -105,10 +113,17 @@ class Text:
         return self.tokenizer.names(ids) if self.tokenizer else [f"<{token}>" for token in ids]
 
     def bytes_of(self, rows: NDArray[np.bool_]) -> int | None:
-        """Return the bytes of the tokens that some of the rows predict; ``None`` where their texts are not known."""
-        if self.tokenizer is None:
+        """Return the bytes of the tokens that some of the rows predict; ``None`` where their texts are not known.
+
+        Those of tokens that do not spell the text are their part of it.
+        """
+        places = self.places[: len(rows)][rows]
+        if self.tokenizer is None or (self.ids[places] == self.tokenizer.unknown).any():
             return None
-        return int(token_bytes(self.tokenizer, self.ids)[self.places[: len(rows)][rows]].sum())
+        sizes = token_bytes(self.tokenizer, self.ids)
+        spelled = int(sizes.sum())
+        is_spelled = self.size is None or abs(spelled - self.size) <= SPELLED * self.size
+        return int(sizes[places].sum()) if is_spelled else round(sizes[places].sum() / spelled * self.size)
 
     def beginnings(self, rows: int, *, joined: bool = False) -> NDArray[np.int64]:
         """Return those of the first ``rows`` rows that predict the first token of a part, or of a text in one."""

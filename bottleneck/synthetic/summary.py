@@ -100,7 +100,7 @@ def table(results: Sequence[CellResult]) -> str:
             ],
             "mode match %": _with_spread(100 * summary["mode_match"], 100 * summary["mode_match_std"], "{:.1f}".format),
             "KL": _with_spread(summary["kl"], summary["kl_std"], _nats),
-            "attainable KL": summary["best_kl"].map(lambda value: "" if pd.isna(value) else _nats(value)),
+            "best KL for W": summary["best_kl"].map(lambda value: "" if pd.isna(value) else _nats(value)),
             "duality gap": summary["largest_gap"].map(lambda value: "" if pd.isna(value) else f"{value:.0e}"),
             "converged": [
                 f"{c}/{s}" + (f", {d} diverged" if d else "")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
+from tokenizers.models import BPE, WordLevel, WordPiece
+from tokenizers.trainers import BpeTrainer, WordLevelTrainer, WordPieceTrainer
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import SourceError
@@ -55,6 +56,43 @@ def test_bytes_of_any_characters(models: Any, tmp_path: Path) -> None:
         assert (stored.bytes, stored.per_byte) == (scores.bytes, pytest.approx(scores.per_byte))
     first = sb.perplexity(models[0], data=str(tmp_path / "t.txt"), context_length=64)
     assert first.per_byte == pytest.approx(first.perplexity)
+
+
+WORDS = "running of the unwinnable race, singing and the understandable rules"
+
+
+def _trained(form: str) -> Tokenizer:
+    unknown: Any = {"unk_token": "[UNK]"}
+    special: Any = {"special_tokens": ["[UNK]"], "vocab_size": 60, "show_progress": False}
+    if form == "##":
+        made, trainer = Tokenizer(WordPiece(**unknown)), WordPieceTrainer(**special)
+        made.pre_tokenizer, made.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    elif form == "</w>":
+        made, trainer = Tokenizer(BPE(**unknown)), BpeTrainer(end_of_word_suffix="</w>", **special)
+        made.pre_tokenizer, made.decoder = pre_tokenizers.BertPreTokenizer(), decoders.BPEDecoder()
+    else:  # words whose spaces are lost
+        made, trainer = Tokenizer(WordLevel(**unknown)), WordLevelTrainer(**special)
+        made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.train_from_iterator([WORDS], trainer)
+    return made
+
+
+@pytest.mark.parametrize("form", ["##", "</w>", "words"])
+def test_tokens_that_do_not_spell_the_text(form: str, save: Any, tmp_path: Path) -> None:
+    """Marks in the names of tokens are no bytes, spaces that no token holds are some, and unknown words have none."""
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=_trained(form), unk_token="[UNK]")
+    folder = save("gpt2", vocab_size=len(tokenizer), n_positions=64)
+    tokenizer.save_pretrained(folder)
+    text = "\n".join([WORDS] * 20) + "\n"
+    (tmp_path / "t.txt").write_text(text, encoding="utf-8")
+    source = sb.open(folder, data=str(tmp_path / "t.txt"))
+    scores = sb.perplexity(source)
+    assert scores.bytes is not None
+    assert source.text is not None
+    share = scores.tokens / len(source.text.ids)  # the same words in each line
+    assert scores.bytes / len(text) == pytest.approx(share, rel=0.03)
+    (tmp_path / "u.txt").write_text(f"{text} 漢字 {text}", encoding="utf-8")
+    assert sb.perplexity(folder, data=str(tmp_path / "u.txt")).bytes is None
 
 
 def test_models_of_different_vocabularies(models: Any, tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ FORMS: dict[str, Callable[[Matrix, list[int]], list[Any]]] = {
 class Spelled:
     """What knows a model's tokens."""
 
+    unknown = None
+
     def __init__(self, spell: Spelling = spelling) -> None:
         self.spell = spell
 
