@@ -18,7 +18,7 @@ from softmax_bottleneck.core.checks import check_positive
 from softmax_bottleneck.core.options import DEVICES, OPENING, RANK, Option, check_options
 from softmax_bottleneck.errors import ConfigurationError
 
-from .paths import Folder, Input, Output, Text, check_outputs, is_result
+from .paths import Folder, Input, Output, Text, check_outputs, holds_result
 
 if TYPE_CHECKING:
     from softmax_bottleneck.core.progress import Progress
@@ -222,7 +222,7 @@ device_option = options_of({"device": OPENING["device"]})
 json_option = click.option(
     "--json",
     "json_to",
-    type=Output("a result of this tool", is_own=is_result),
+    type=Output("a result of this tool", is_own=holds_result),
     metavar="FILE|-",
     help="Write the result as JSON to FILE; - means standard output.",
     panel="Output",

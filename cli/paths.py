@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,10 +18,6 @@ STANDARD = Path("-")
 """Standard output."""
 BEFORE_A_PATH = re.compile(r"^[^=/]+=|[a-z][a-z0-9+.]*://|::")
 """What may stand before the path in a name: ``LABEL=`` and protocols of fsspec."""
-
-
-FIGURES_CSV = b"model,part,index,sigma,normalized,percent,resolved,tolerance,bound"
-"""First line of the file of a figure's numbers."""
 
 
 class Input(click.Path):
@@ -86,23 +81,29 @@ def paths_in(name: str) -> set[Path]:
     return {Path(part) for part in parts if part and exists(Path(part))}
 
 
-def is_result(path: Path) -> bool:
+def holds_result(path: Path) -> bool:
     """Return whether a file holds one of our results as JSON."""
     from softmax_bottleneck.core.json_file import json_if_any
 
     content = json_if_any(path)
-    return isinstance(content, dict) and "kind" in content
+    return isinstance(content, dict) and str(content.get("kind", "")).islower()
 
 
-def is_spectrum(path: Path) -> bool:
+def holds_spectra(path: Path) -> bool:
     """Return whether a file holds saved spectra."""
-    return zipfile.is_zipfile(path) and any(name.startswith("about") for name in zipfile.ZipFile(path).namelist())
+    from softmax_bottleneck.errors import MatrixError
+    from softmax_bottleneck.spectrum import load_spectra
+
+    try:
+        return bool(load_spectra(path))
+    except MatrixError:
+        return False
 
 
-def is_figures_csv(path: Path) -> bool:
+def holds_figures_numbers(path: Path) -> bool:
     """Return whether a file holds the numbers of a figure."""
     with path.open("rb") as file:
-        return file.readline(100).strip() == FIGURES_CSV
+        return file.readline(100).strip() == b"model,part,index,sigma,normalized,percent,resolved,tolerance,bound"
 
 
 class Output(click.Path):
@@ -184,7 +185,7 @@ class Figure(Output):
 
     def keep_others(self, path: Path) -> None:
         """Refuse to replace a CSV file which does not belong to a figure."""
-        Output("a figure's numbers", is_own=is_figures_csv).keep_others(path.with_suffix(".csv"))
+        Output("a figure's numbers", is_own=holds_figures_numbers).keep_others(path.with_suffix(".csv"))
 
 
 def check_outputs(context: click.Context) -> None:

@@ -15,7 +15,7 @@ from softmax_bottleneck.core.options import RANK
 
 from .options import example, format_option, json_option, options_of, pair, progress
 from .outputs import echo, show_all
-from .paths import Output, is_spectrum
+from .paths import Output, holds_spectra
 from .sources import given_options, measure_all, with_source
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ INDETERMINATE = 3
 )
 @click.option(
     "--save-spectrum",
-    type=Output("a saved spectrum", ".npz", is_own=is_spectrum),
+    type=Output("a saved spectrum", ".npz", is_own=holds_spectra),
     metavar="FILE.npz",
     panel="Output",
     help="Write the singular values to FILE.npz.",

@@ -133,7 +133,7 @@ def draw_against_dim(ax: Axes, data: pd.DataFrame, metric: str) -> None:
 
 
 def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
-    """Draw hollow markers where a model's fits did not all converge, and crosses at the best for the fitted embeddings."""
+    """Draw hollow markers where a model's fits did not all converge, and crosses at the best for their embeddings."""
     means = rows.groupby("place").agg({metric: "mean", "attainable": "mean", "converged": "all"})
     unfinished = means[~means["converged"].astype(bool)]
     if len(unfinished):
@@ -143,9 +143,8 @@ def _draw_marks(ax: Axes, rows: pd.DataFrame, metric: str, look: Look) -> None:
     reached = means["attainable"].dropna()
     if len(reached):
         size = 1.6 * rcParams["lines.markersize"]
-        ax.plot(
-            reached.index, reached, "x", color="0.6", markersize=size, zorder=5, label=f"{look.label}, best for its W"
-        )
+        label = f"{look.label}, best for its W"
+        ax.plot(reached.index, reached, "x", color="0.6", markersize=size, zorder=5, label=label)
 
 
 def save_figures(results: Sequence[CellResult], folder: Path) -> list[Path]:

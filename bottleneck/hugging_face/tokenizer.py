@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -166,8 +167,12 @@ class Tokenizer:
     @property
     def unknown(self) -> int | None:
         """The token that stands for any text, if it stands for nothing else."""
-        special = self._tokenizer
-        return None if special.unk_token_id in (special.bos_token_id, special.eos_token_id) else special.unk_token_id
+        of, model = self._tokenizer, getattr(getattr(self._tokenizer, "backend_tokenizer", None), "model", None)
+        if type(model).__name__ == "Unigram":
+            place: int | None = json.loads(str(self.json))["model"]["unk_id"]
+            return place
+        name = of.unk_token or getattr(model, "unk_token", None)
+        return None if name in (None, of.bos_token, of.eos_token) else of.get_vocab().get(name)
 
     @property
     def json(self) -> str | None:

@@ -15,7 +15,7 @@ MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16
 """Entries that are in memory, of evenly spaced rows, and the rows that are taken whatever their size."""
 MOST_PARTIAL = 32
 """Rows with more than d unseen tokens that are solved: each has a factorization of its own."""
-MORE = 64
+EXTRA = 64
 """Rows and tokens beyond what an output layer explains, which show that noise is added."""
 OFTEN, NEXT = 10, 5
 """How many times more often than the median of its next numbers, so many on either side, a number occurs that replaced
@@ -39,15 +39,17 @@ class Entries:
         return bool(((~self.seen).sum(1) > 1).any())
 
     @classmethod
-    def of(cls, source: Source, d: int, *, noise: bool = True) -> Entries | None:
+    def of(cls, source: Source, W: tuple[int, int], *, noise: bool = True) -> Entries | None:
         """Return up to `MOST_ENTRIES` of a source, evenly spaced and different rows that show d + 2 tokens or more.
+
+        ``W`` is (M, d), the shape of the output embeddings, whose M may be another one than the source's.
 
         Their errors are those of the type and of the grid that they show, and with ``noise`` those that `precision`
         sees behind their directions.
         """
-        T, M = source.shape
+        (T, M), d = source.shape, W[1]
         chosen = np.unique(np.linspace(0, T - 1, min(T, max(FEWEST_ROWS, MOST_ENTRIES // M))).astype(int))
-        start, parts, wide = 0, [], _Wide(len(chosen), T, M, d)
+        start, parts, wide = 0, [], _Wide(len(chosen), T, min(M, W[0]), d)
         for values, seen, error in _blocks(source, noise=noise and source.shape[0] > d + 1 + FEWEST):
             some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
             wide.add(start, values, seen)
@@ -61,7 +63,7 @@ class Entries:
         if not some.any():
             return None
         found = cls(values[some], seen[some], error[some], np.zeros(M), wide.rows())
-        return cls.of(source, d, noise=False) if noise and found.replaced else found
+        return cls.of(source, W, noise=False) if noise and found.replaced else found
 
     def without(self, bias: Matrix) -> Entries:
         """Return the entries of the first tokens less their bias, (m,)."""
@@ -83,7 +85,7 @@ class _Wide:
     """Collects `Entries.wide` from blocks of rows."""
 
     def __init__(self, chosen: int, T: int, M: int, d: int) -> None:
-        n, m = min(T, d + 1 + MORE), min(M, 2 * d + MORE)
+        n, m = min(T, d + 1 + EXTRA), min(M, 2 * d + EXTRA)
         self._needed = chosen <= d + 1 < n < m and n * m <= MOST_ENTRIES
         self._chosen, self._tokens = (np.unique(np.linspace(0, of - 1, k).astype(int)) for of, k in ((T, n), (M, m)))
         self._parts: list[Matrix] = []

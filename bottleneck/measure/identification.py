@@ -177,7 +177,7 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
         raise SourceError(f"W of {name} holds numbers that are not finite: its weights are damaged")
     if (layer.weight[0] == layer.weight[:M]).all():
         raise SourceError(f"all rows of W of {name} are equal: it gives all tokens the same logits")
-    norm, entries = layer.ellipse(), Entries.of(rows, layer.weight.shape[1])
+    norm, entries = layer.ellipse(), Entries.of(rows, (len(layer.weight), layer.weight.shape[1]))
     found = _tested(rows, entries, layer, norm)
     for dtype in (torch.bfloat16, torch.float16):
         W, b = (each if each is None else each.to(dtype).float() for each in (layer.weight, layer.bias))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from ..errors import MatrixError, SourceError
 from ..language_models.source import begin_texts, text_of
@@ -104,9 +104,8 @@ class Pair:
 
     def _order_of_first(self, first: Block | Part, second: Block) -> str:
         """Say whether the rows or columns of the first block look to be in another order in the other source."""
-        rows = [each.log_probs[:ORDERED, : self._vocab].astype(np.float64) for each in (first, second)]
-        P, Q = (each - logsumexp(each, 1, keepdims=True) for each in rows)
-        return misalignment(np.where(first.seen[:ORDERED], rows[0], -np.inf) if isinstance(first, Part) else P, Q)
+        P, Q = (each.log_probs[:ORDERED, : self._vocab].astype(np.float64) for each in (first, second))
+        return misalignment(np.where(first.seen[:ORDERED], P, -np.inf) if isinstance(first, Part) else P, Q)
 
     def _add(self, first: Block | Part, second: Block, some: slice) -> dict[str, Values]:
         start, entries = second.start + some.start, [each.log_probs[some, : self._vocab] for each in (first, second)]

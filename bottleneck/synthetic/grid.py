@@ -115,11 +115,13 @@ def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
 
 def seconds(cell: Cell, device: str = "cpu") -> float:
     """Return an estimate of the time of a cell's fit on torch's threads, from one timed pass of its model and size."""
-    return cell.contexts * TYPICAL_PASSES * _seconds_per_context(cell.model, cell.vocab, cell.dim, device)
+    a_context = _seconds_per_context(cell.model, cell.vocab, cell.dim, device, torch.get_num_threads())
+    return cell.contexts * TYPICAL_PASSES * a_context
 
 
 @cache
-def _seconds_per_context(model: str, vocab: int, dim: int, device: str) -> float:
+def _seconds_per_context(model: str, vocab: int, dim: int, device: str, threads: int) -> float:
+    """Return the time of a pass on so many threads, which torch has."""
     blocks = DirichletBlocks(max(1, min(TIMED_CONTEXTS, BLOCK_ENTRIES // vocab)), vocab, alpha=1.0, device=device)
     head = build(model, vocab=vocab, dim=dim, seed=0, device=device)
     problem = Problem(head, torch.zeros(blocks.contexts, dim, device=device), Targets(blocks))

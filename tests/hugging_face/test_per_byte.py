@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE, WordLevel, WordPiece
-from tokenizers.trainers import BpeTrainer, WordLevelTrainer, WordPieceTrainer
+from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
+from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordLevelTrainer, WordPieceTrainer
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import SourceError
@@ -70,14 +70,18 @@ def _trained(form: str) -> Tokenizer:
     elif form == "</w>":
         made, trainer = Tokenizer(BPE(**unknown)), BpeTrainer(end_of_word_suffix="</w>", **special)
         made.pre_tokenizer, made.decoder = pre_tokenizers.BertPreTokenizer(), decoders.BPEDecoder()
+    elif form == "▁":
+        made = Tokenizer(Unigram())
+        trainer = UnigramTrainer(unk_token="[UNK]", **special)
+        made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     else:  # words whose spaces are lost
         made, trainer = Tokenizer(WordLevel(**unknown)), WordLevelTrainer(**special)
         made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.train_from_iterator([WORDS], trainer)
+    made.train_from_iterator([f"{WORDS}\n{WORDS}\n"], trainer)
     return made
 
 
-@pytest.mark.parametrize("form", ["##", "</w>", "words"])
+@pytest.mark.parametrize("form", ["##", "</w>", "▁", "words"])
 def test_tokens_that_do_not_spell_the_text(form: str, save: Any, tmp_path: Path) -> None:
     """Marks in the names of tokens are no bytes, spaces that no token holds are some, and unknown words have none."""
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=_trained(form), unk_token="[UNK]")

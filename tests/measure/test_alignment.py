@@ -43,7 +43,7 @@ def test_shifted_rows_are_named(rows: int, model: Matrix) -> None:
 @pytest.mark.parametrize("order", [ORDER, np.roll(np.arange(M), 1)], ids=["permuted", "one further"])
 def test_tokens_in_another_order_are_named(order: NDArray[np.int64], model: Matrix) -> None:
     (note,) = notes(P, model[:, order])
-    some, other = note.partition("such as ")[2].partition(":")[0].split(" and ")
+    some, other = note.partition("such as ")[2].partition(":")[0].split(" as ")
     assert order[int(other)] == int(some)
 
 
@@ -60,6 +60,18 @@ OTHERS = {
     "truncated": np.where(NEAR < 0, -np.inf, NEAR),
     "noise": np.random.default_rng(4).standard_normal(P.shape),
 }
+
+
+UNIFORM, RNG = np.zeros((T, M)), np.random.default_rng(5)
+UNIGRAM, OTHER = (np.tile(2 * RNG.standard_normal(M), (T, 1)) for _ in range(2))
+LITTLE, TOO = (each + 0.02 * RNG.standard_normal((T, M)) for each in (UNIGRAM, OTHER))
+
+
+@pytest.mark.parametrize(
+    ("P", "Q"), [(UNIFORM, UNIFORM), (UNIGRAM, UNIGRAM), (UNIGRAM, OTHER), (LITTLE, TOO), (UNIFORM, UNIGRAM)]
+)
+def test_rows_that_hardly_differ_are_in_no_order(P: Matrix, Q: Matrix) -> None:
+    assert notes(P, Q) == []
 
 
 @pytest.mark.parametrize("name", OTHERS)
