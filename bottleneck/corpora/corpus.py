@@ -96,10 +96,11 @@ class RawText:
     def lines(self) -> list[list[str]]:
         """Return each line's tokens, which stand between spaces, and `EOS`, as Mikolov's PTB scripts and AWD-LSTM do.
 
-        A blank line is one `EOS`, as the 245,569 test tokens of WikiText-2 require.
+        A blank line is one `EOS`, as the 245,569 test tokens of WikiText-2 require, and so is one at the end of a line.
         """
         # splitlines() would also split at form feeds and U+2028, which are spaces inside a line.
-        return [[*line.split(), EOS] for line in self.decoded().removesuffix("\n").split("\n")]
+        lines = (line.split() for line in self.decoded().removesuffix("\n").split("\n"))
+        return [words if words[-1:] == [EOS] else [*words, EOS] for words in lines]
 
 
 def corpus_of(name: str, texts: Mapping[str, RawText], *, vocabulary: Vocabulary | None = None) -> Corpus:

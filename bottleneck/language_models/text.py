@@ -117,13 +117,15 @@ class Text:
 
         Those of tokens that do not spell the text are their part of it.
         """
-        places = self.places[: len(rows)][rows]
-        if self.tokenizer is None or (self.ids[places] == self.tokenizer.unknown).any():
+        if self.tokenizer is None:
             return None
-        sizes = token_bytes(self.tokenizer, self.ids)
-        spelled = int(sizes.sum())
-        is_spelled = self.size is None or abs(spelled - self.size) <= SPELLED * self.size
-        return int(sizes[places].sum()) if is_spelled else round(sizes[places].sum() / spelled * self.size)
+        places, sizes = self.places[: len(rows)][rows], token_bytes(self.tokenizer, self.ids)
+        count, spelled = int(sizes[places].sum()), int(sizes.sum())
+        if self.size is not None and abs(spelled - self.size) <= SPELLED * self.size:
+            return count
+        if (self.ids[places] == self.tokenizer.unknown).any():  # what they stand for is not known
+            return None
+        return count if self.size is None else round(count / spelled * self.size)
 
     def beginnings(self, rows: int, *, joined: bool = False) -> NDArray[np.int64]:
         """Return those of the first ``rows`` rows that predict the first token of a part, or of a text in one."""

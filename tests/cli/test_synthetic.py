@@ -30,7 +30,7 @@ def test_table_figures_cells_and_json(place: Path) -> None:
     done = _run(f"--preset paper-fig8 {SMALL} --json result.json")
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert " ".join(lines[0].split()) == "cell mode match % KL attainable KL"
+    assert " ".join(lines[0].split()) == "cell mode match % KL best KL for W"
     assert " ".join(lines[7].split()) == "cell duality gap converged seconds"
     rows = [f"{model}, α 1, M 12, D {dim}" for dim in (2, 3) for model in ("softmax", "lms")]
     for part in (lines[2:6], lines[9:13]):

@@ -34,6 +34,16 @@ def test_each_line_ends_with_eos_and_the_vocabulary_spans_the_splits(folder: Pat
         corpus.split("dev")
 
 
+def test_a_line_that_ends_with_eos_has_one(folder: Path) -> None:
+    plain = load(folder)
+    for split, text in CONTENTS.items():
+        (folder / f"{split}.txt").write_text(text.rstrip("\n").replace("\n", " <eos>\n") + " <eos>\n", encoding="utf-8")
+    again = load(folder)
+    assert [again.splits[split].tolist() for split in again.splits] == [
+        plain.splits[split].tolist() for split in plain.splits
+    ]
+
+
 def test_its_name_finds_it_again_from_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     corpus = load(folder.name)

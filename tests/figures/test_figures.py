@@ -162,7 +162,7 @@ def test_fits_to_dirichlet_distributions(
             assert fits["attainable"].mean() == pytest.approx(scale * row[f"best_{metric}"])
     figure.draw(ax, data[data["vocab"] == 1000])  # type: ignore[attr-defined]
     drawn = lines(ax)
-    assert list(drawn) == ["Softmax", "LMS", "Softmax, attainable", "not all fits converged"]
+    assert list(drawn) == ["Softmax", "LMS", "Softmax, best for its W", "not all fits converged"]
     assert drawn["LMS"] == ([2, 5], pytest.approx([scale * expected.loc[(1000, dim, "lms"), metric] for dim in (2, 5)]))
     assert [list(line.get_xdata()) for line in hollow(ax)] == [[5]]  # type: ignore[arg-type]
 

@@ -45,7 +45,7 @@ def write_gpt2(folder: Path) -> None:
     """Write a GPT-2 of six dimensions with a tokenizer of words."""
     import transformers
 
-    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(30)}, unk_token="w0"))
+    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(30)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     sizes = {"n_embd": 6, "n_layer": 1, "n_head": 2, "n_positions": 32, "initializer_range": 1.0}
     with torch.random.fork_rng(devices=[]):

@@ -46,6 +46,12 @@ def test_settings(name: str, settings: dict[str, Any], sentence: str) -> None:
 
 
 @pytest.mark.parametrize("name", heads.REGISTRY)
+def test_sizes_are_needed(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r" needs hidden_size and vocab_size"):
+        heads.build(name)
+
+
+@pytest.mark.parametrize("name", heads.REGISTRY)
 def test_counts_begin_at_one_and_other_settings_at_zero(name: str) -> None:
     for key in {*SIZES, *heads.parameters(name)} & {*SIZES, *COUNTS}:
         for value in (0, -3):

@@ -95,7 +95,7 @@ def test_tokens_that_do_not_spell_the_text(form: str, save: Any, tmp_path: Path)
     assert source.text is not None
     share = scores.tokens / len(source.text.ids)  # the same words in each line
     assert scores.bytes / len(text) == pytest.approx(share, rel=0.03)
-    (tmp_path / "u.txt").write_text(f"{text} 漢字 {text}", encoding="utf-8")
+    (tmp_path / "u.txt").write_text(f"{text} 漢字漢字漢字漢字漢字 {text}", encoding="utf-8")
     assert sb.perplexity(folder, data=str(tmp_path / "u.txt")).bytes is None
 
 
