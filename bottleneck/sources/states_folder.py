@@ -6,7 +6,7 @@ It is a model on a text, as hidden states in single files are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
@@ -75,7 +75,9 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
     for key in about.keys() - _About.__annotations__.keys():
         if near := meant(key, _About.__annotations__):
             raise SourceError(f"{path / ABOUT} holds {key!r}, which is not read{near}")
-    parts, arrays = [_tensors(file) for file in sorted((path / HIDDEN).glob("*.safetensors"))], _tensors(path / HEAD)
+    read_tensors = partial(_tensors, is_ours="identity" in about)
+    parts = [*map(read_tensors, sorted((path / HIDDEN).glob("*.safetensors")))]
+    arrays = read_tensors(path / HEAD)
     settings = {name: about[name] for name in ("scale", "soft_cap") if name in about}
     own, bias_or_own = (head, bias) == (None, None), arrays.get("bias") if bias is None else bias
     if head is None:
@@ -157,9 +159,9 @@ def _numbers(parts: list[dict[str, Tensor]], name: str) -> NDArray[np.int64] | N
     return whole_numbers(torch.cat([part[name] for part in parts]), name)
 
 
-def _tensors(file: Path) -> dict[str, Tensor]:
-    """Return the arrays of a file, whose checksum must hold if it has one."""
+def _tensors(file: Path, *, is_ours: bool) -> dict[str, Tensor]:
+    """Return the arrays of a file, whose checksum must hold; one that is not ours may have none."""
     try:
-        return read(file, key=KEY, optional=True)[0]
+        return read(file, key=KEY, optional=not is_ours)[0]
     except DAMAGE as error:
         raise SourceError(f"{file} cannot be read ({first_line(error)}): write it again") from error

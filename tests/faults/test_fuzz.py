@@ -145,3 +145,18 @@ def test_a_state_is_read_or_refused(edits: list[tuple[float, int, bytes]], tmp_p
     with suppress(*tensor_file.DAMAGE):
         tensors, about = tensor_file.read(file, key="state")
         assert about is None or (torch.equal(tensors["a"], torch.arange(6.0)) and about["step"] == 3)
+
+
+@pytest.mark.parametrize("name", ["states", "states' layer"])
+def test_a_file_of_ours_does_not_lose_its_checksum(name: str, place: Callable[..., Path]) -> None:
+    """Other programs write files without one, beside a description that is not ours."""
+    top, inside, read = SEALED[name]
+    folder = place(top, "text") / top
+    data = (folder / inside).read_bytes()
+    assert data.count(b"softmax-bottleneck") == 1
+    (folder / inside).write_bytes(data.replace(b"softmax-bottleneck", b"softmax bottleneck"))
+    assert _read(read, folder) is None
+    about = json.loads((folder / "states.json").read_text())
+    del about["identity"]
+    (folder / "states.json").write_text(json.dumps(about))
+    assert _read(read, folder) is not None
