@@ -109,7 +109,7 @@ def holds_figures_numbers(path: Path) -> bool:
 class Output(click.Path):
     """A file that a command writes, checked before any work is done.
 
-    Errors say ``what`` it holds. It takes the place of a file that ``is_own``, by default of any.
+    Errors say ``what`` it holds. It replaces a file that ``is_own`` tells to be of its kind, by default any.
     """
 
     def __init__(self, what: str = "", *suffixes: str, is_own: Callable[[Path], bool] = lambda _: True) -> None:
@@ -184,8 +184,8 @@ class Figure(Output):
         Output().check(path.with_suffix(".csv"))
 
     def keep_others(self, path: Path) -> None:
-        """Refuse to replace a CSV file which does not belong to a figure."""
-        Output("a figure's numbers", is_own=holds_figures_numbers).keep_others(path.with_suffix(".csv"))
+        """Refuse to replace a CSV file that does not belong to a figure."""
+        Output("a figure's numbers, which go there", is_own=holds_figures_numbers).keep_others(path.with_suffix(".csv"))
 
 
 def check_outputs(context: click.Context) -> None:

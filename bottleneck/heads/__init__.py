@@ -65,9 +65,7 @@ def build(name: str, **settings: Any) -> Head:
     taken = inspect.signature(head).parameters
     if unknown := sorted(settings.keys() - taken.keys()):
         raise ConfigurationError(f"{head.__name__} has no setting {unknown[0]!r}; its settings are {', '.join(taken)}")
-    needed = [
-        name for name, each in taken.items() if each.default is each.empty and each.kind == each.POSITIONAL_OR_KEYWORD
-    ]
+    needed = (name for name, each in taken.items() if each.default is each.empty and each.kind != each.VAR_KEYWORD)
     if missing := [name for name in needed if name not in settings]:
         raise ConfigurationError(f"{head.__name__} needs {' and '.join(missing)}")
     return head(**settings)

@@ -115,7 +115,7 @@ class Text:
     def bytes_of(self, rows: NDArray[np.bool_]) -> int | None:
         """Return the bytes of the tokens that some of the rows predict; ``None`` where their texts are not known.
 
-        Those of tokens that do not spell the text are their part of it.
+        Where the tokens do not spell the text, each has a part of the text's bytes in proportion to its own.
         """
         if self.tokenizer is None:
             return None

@@ -18,7 +18,7 @@ MOST = 0.9
 TOKENS, REORDERED = 64, 0.1
 """Likeliest tokens whose columns are looked for, and the share of the squared distance below which one is found."""
 LEAST = 1e-3
-"""Least mean KL in nats, and mean square of what a token's log-probabilities vary by: less is in no order."""
+"""Least mean KL in nats, and mean square of what a token's log-probabilities vary by: less tells nothing."""
 LOWEST = -1e4
 """What stands for log 0."""
 
@@ -46,7 +46,7 @@ def misalignment(P: Matrix, Q: Matrix) -> str:
     tokens = known[np.argsort(-p[:, known].mean(0), kind="stable")[:TOKENS]]
     if len(tokens) < FEWEST:
         return ""
-    P, Q = P - P.mean(0), Q - Q.mean(0)  # how often a token occurs says little of which it is
+    P, Q = P - P.mean(0), Q - Q.mean(0)  # two tokens may be equally frequent
     columns = P[:, tokens].T
     far = (columns**2).sum(1)[:, None] - 2 * columns @ Q + (Q**2).sum(0)
     nearest = far.argmin(1)

@@ -185,8 +185,8 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
             continue
         stored = str(dtype).removeprefix("torch.")
         narrow = _tested(rows, entries, replace(layer, weight=W, bias=b, stored=stored), norm)
-        closer = narrow.span is not None and 2 * narrow.span.value < found.span.value
-        if narrow.verdict not in (NOT, UNKNOWN) or (narrow.verdict == UNKNOWN and closer):
+        is_closer = narrow.span is not None and 2 * narrow.span.value < found.span.value
+        if narrow.verdict != NOT and (narrow.verdict != UNKNOWN or is_closer):
             return replace(narrow, why=f"{narrow.why}; W is in {stored} here, as in a model that runs in it")
     return found
 

@@ -19,7 +19,6 @@ from ..results.quantity import doubts_of
 from ..sources import Block, KldSource, Part, PartialSource, Source
 from ..spectrum import SpectrumSettings
 from ..spectrum.replaced import MASK
-from .alignment import ROWS as ORDERED
 from .alignment import misalignment
 from .comparison import Comparison, Example, Prediction
 from .difference import ObservedDifference
@@ -104,8 +103,8 @@ class Pair:
 
     def _order_of_first(self, first: Block | Part, second: Block) -> str:
         """Say whether the rows or columns of the first block look to be in another order in the other source."""
-        P, Q = (each.log_probs[:ORDERED, : self._vocab].astype(np.float64) for each in (first, second))
-        return misalignment(np.where(first.seen[:ORDERED], P, -np.inf) if isinstance(first, Part) else P, Q)
+        P = np.where(first.seen, first.log_probs, -np.inf) if isinstance(first, Part) else first.log_probs
+        return misalignment(P[:, : self._vocab], second.log_probs[:, : self._vocab])
 
     def _add(self, first: Block | Part, second: Block, some: slice) -> dict[str, Values]:
         start, entries = second.start + some.start, [each.log_probs[some, : self._vocab] for each in (first, second)]

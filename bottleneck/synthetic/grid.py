@@ -113,23 +113,22 @@ def memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> int:
     return PROCESS_BYTES + cached + parameters + max(blocks, sample)
 
 
-def seconds(cell: Cell, device: str = "cpu") -> float:
-    """Return an estimate of the time of a cell's fit on torch's threads, from one timed pass of its model and size."""
-    a_context = _seconds_per_context(cell.model, cell.vocab, cell.dim, device, torch.get_num_threads())
-    return cell.contexts * TYPICAL_PASSES * a_context
+def seconds(cell: Cell, device: str = "cpu", *, count: int = 1) -> float:
+    """Return an estimate of the time of a cell's fit on so many threads, from one timed pass of its model and size."""
+    return cell.contexts * TYPICAL_PASSES * _seconds_per_context(cell.model, cell.vocab, cell.dim, device, count)
 
 
 @cache
-def _seconds_per_context(model: str, vocab: int, dim: int, device: str, threads: int) -> float:
-    """Return the time of a pass on so many threads, which torch has."""
+def _seconds_per_context(model: str, vocab: int, dim: int, device: str, count: int) -> float:
     blocks = DirichletBlocks(max(1, min(TIMED_CONTEXTS, BLOCK_ENTRIES // vocab)), vocab, alpha=1.0, device=device)
     head = build(model, vocab=vocab, dim=dim, seed=0, device=device)
     problem = Problem(head, torch.zeros(blocks.contexts, dim, device=device), Targets(blocks))
     problem.convert(torch.float32)
-    problem.divergence()  # which compiles loops and warms the caches
-    started = time.perf_counter()
-    problem.divergence()
-    return (time.perf_counter() - started) / blocks.contexts
+    with threads(count):
+        problem.divergence()  # which compiles loops and warms the caches
+        started = time.perf_counter()
+        problem.divergence()
+        return (time.perf_counter() - started) / blocks.contexts
 
 
 def check_memory(cell: Cell, *, max_memory: int = DEFAULT_MEMORY) -> None:
@@ -184,8 +183,7 @@ def run_grid(
         return f"{count} of {len({*cells})} cells are kept in {folder}, and the same command fits the others"
 
     if missing and progress is not SILENT:
-        with threads(how[-1]):
-            each = duration(sum(seconds(cell, device) for cell in missing) / processes)
+        each = duration(sum(seconds(cell, device, count=how[-1]) for cell in missing) / processes)
         progress.line(f"about {each} for {len(missing)} fits, from one pass of each model and size over its contexts")
     with note_if_interrupted(saved), progress.bar("fitting", len(missing), "cells") as bar:
         here = ((cell, work(cell, *how[:3])) for cell in missing)

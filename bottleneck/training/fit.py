@@ -25,15 +25,7 @@ from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import RunError
 from ..language_models import checkpoint
-from ..language_models.checkpoint import (
-    METRICS,
-    MODEL,
-    check_hashes,
-    load_tensors_into,
-    model_tensors,
-    read_config,
-    state_files,
-)
+from ..language_models.checkpoint import METRICS, MODEL, check_hashes, load_tensors_into, read_config, state_files
 from ..language_models.model import LanguageModel, build
 from .config import RunConfig, complete, configuration_of, difference
 from .epochs import Epochs
@@ -167,10 +159,8 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
             f"{corpus.name} has changed since the run {initial} was trained on it: its held-out splits may hold "
             "training text of that run; restore the old text, or put the new one into another folder"
         )
-    tensors = model_tensors(run.model)
-    there, here = (
-        {name: f"of shape {tuple(each.shape)}" for name, each in of.items()} for of in (tensors, model_tensors(model))
-    )
+    tensors, own = map(checkpoint.model_tensors, (run.model, model))
+    there, here = ({name: f"of shape {tuple(each.shape)}" for name, each in of.items()} for of in (tensors, own))
     if different := sorted({*there.items()} ^ {*here.items()}):
         name = different[0][0]
         raise RunError(

@@ -83,7 +83,7 @@ def _trained(form: str) -> Tokenizer:
 
 @pytest.mark.parametrize("form", ["##", "</w>", "▁", "words"])
 def test_tokens_that_do_not_spell_the_text(form: str, save: Any, tmp_path: Path) -> None:
-    """Marks in the names of tokens are no bytes, spaces that no token holds are some, and unknown words have none."""
+    """Marks in the names of tokens do not count, spaces that no token holds do, and unknown words are not counted."""
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=_trained(form), unk_token="[UNK]")
     folder = save("gpt2", vocab_size=len(tokenizer), n_positions=64)
     tokenizer.save_pretrained(folder)

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from softmax_bottleneck import compare
 from softmax_bottleneck.measure.alignment import ROWS
+from softmax_bottleneck.sources import PartialSource, open_source
 
 T, M = 60, 300
 Matrix = NDArray[np.float64]
@@ -37,6 +39,14 @@ ORDER = np.random.default_rng(2).permutation(M)
 def test_shifted_rows_are_named(rows: int, model: Matrix) -> None:
     (note,) = notes(P, np.roll(model, rows, 0))
     assert f"row t of P is closer to row t {'+' if rows > 0 else '−'} {abs(rows)} of Q" in note
+
+
+def test_shifted_rows_of_a_part_of_the_probabilities_are_named() -> None:
+    part = open_source(softmax(P, 1).round(4), kind="probabilities")
+    assert isinstance(part, PartialSource)
+    for rows in (0, 1):
+        found = compare(part, open_source(np.roll(P, rows, 0), kind="logits"), examples=0)
+        assert any("row t of P is closer to row t + 1 of Q" in note for note in found.notes) is (rows == 1)
 
 
 @pytest.mark.parametrize("model", [P, NEAR], ids=["same", "near"])

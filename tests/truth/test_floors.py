@@ -39,7 +39,7 @@ def test_a_floor_under_a_few_probabilities(floor: float, kept: bool, seed: int) 
 
 @pytest.mark.parametrize("added", [1e-8, 1e-10, 1e-12])
 def test_a_floor_at_which_many_probabilities_become_equal(added: float) -> None:
-    """That they are equal is no rounding, though the directions of the floor look like the noise of a coarse one."""
+    """A rounding does not make them equal, though the directions of the floor look like the noise of a coarse one."""
     p = torch.softmax(torch.from_numpy(3 * low_rank(400, 200, 10)), 1)
     doubt = rank((p + added).log(), kind="logits").rank.doubt
     assert f"crowd at the lowest number, {math.log(added):.6g}" in doubt
