@@ -160,20 +160,20 @@ def state_files(folder: Path) -> list[Path]:
 
 
 @torch.no_grad()
-def load_tensors_into(model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path) -> None:
-    """Fill a model's weights; `RunError` when names, shapes or types do not fit."""
+def load_tensors_into(
+    model: LanguageModel, tensors: Mapping[str, Tensor], *, where: Path, unfit: str = "does not fit its config.json"
+) -> None:
+    """Fill a model's weights; `RunError`, that the file or folder is ``unfit``, when names, shapes or types differ."""
     expected = model_tensors(model)
     if different := sorted(set(tensors) ^ set(expected)):
-        raise RunError(f"{where} does not fit its config.json: tensor {different[0]!r} is missing or unexpected")
+        raise RunError(f"{where} {unfit}: tensor {different[0]!r} is missing or unexpected")
     for name, tensor in tensors.items():
         found, fitting = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (tensor, expected[name]))
         if found not in (fitting, fitting.replace("float32", "bfloat16")):  # see `copy_weights`
-            raise RunError(f"{where} does not fit its config.json: {name!r} is {found}, not {fitting}")
+            raise RunError(f"{where} {unfit}: {name!r} is {found}, not {fitting}")
         masked = tensor.isneginf() & (tensor.ndim == 1)  # a bias may mask tokens
         if not (tensor.isfinite() | masked).all():
-            raise RunError(
-                f"{where} does not fit its config.json: {name!r} holds a number that is not finite; {_AGAIN}"
-            )
+            raise RunError(f"{where} is damaged: {name!r} holds a number that is not finite; {_AGAIN}")
         expected[name].copy_(tensor)
 
 

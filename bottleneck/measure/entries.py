@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Entries:
     bias: Matrix
     wide: Matrix | None = None
     """More rows of fewer tokens, all seen, where ``rows`` are too few to have more than d directions."""
+    noisy: bool = False
+    """Whether ``error`` is that of noise that `precision` sees, coarser than the type, behind the directions."""
 
     @property
     def replaced(self) -> bool:
@@ -48,9 +50,10 @@ class Entries:
         sees behind their directions.
         """
         (T, M), d = source.shape, W[1]
+        noise = noise and d + 1 + FEWEST < T
         chosen = np.unique(np.linspace(0, T - 1, min(T, max(FEWEST_ROWS, MOST_ENTRIES // M))).astype(int))
         start, parts, wide = 0, [], _Wide(len(chosen), T, min(M, W[0]), d)
-        for values, seen, error in _blocks(source, noise=noise and source.shape[0] > d + 1 + FEWEST):
+        for values, seen, error in _blocks(source, noise=noise):
             some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
             wide.add(start, values, seen)
             highest = np.where(seen[some], values[some], -np.inf).max(1, keepdims=True)
@@ -62,13 +65,15 @@ class Entries:
         some = different(values) & (~partial | (np.cumsum(partial) <= MOST_PARTIAL))
         if not some.any():
             return None
-        found = cls(values[some], seen[some], error[some], np.zeros(M), wide.rows())
+        noisy = noise and not isinstance(source, PartialSource) and source.precision.coarse is not None
+        found = cls(values[some], seen[some], error[some], np.zeros(M), wide.rows(), noisy)
         return cls.of(source, W, noise=False) if noise and found.replaced else found
 
     def without(self, bias: Matrix) -> Entries:
         """Return the entries of the first tokens less their bias, (m,)."""
         m = len(bias)
-        return Entries(self.rows[:, :m] - bias, self.seen[:, :m], self.error[:, :m], bias - bias.mean(), self.wide)
+        rows, seen, error = self.rows[:, :m] - bias, self.seen[:, :m], self.error[:, :m]
+        return replace(self, rows=rows, seen=seen, error=error, bias=bias - bias.mean())
 
     def pairs(self, moved: Matrix) -> tuple[Matrix, Mask, Matrix]:
         """Return each row less the next one, in which what is common to all rows has gone.

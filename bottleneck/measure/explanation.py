@@ -8,7 +8,7 @@ import numpy as np
 
 from ..spectrum import EPS
 from .entries import Entries
-from .span import Mask, RowFits, Span, explained
+from .span import Mask, Matrix, RowFits, Span, explained
 
 ONE, MOST, CLOSE, SOME = 0.99, 0.5, 0.5, 0.1
 """Share of what the rows leave that one vector holds if it is of rank 1, share that a function of the logits explains
@@ -82,10 +82,30 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
 def _need_more_columns(entries: Entries, fit: RowFits, d: int) -> bool:
     """Return whether rows have more directions than the d and the bias of any layer, by more than roundoff."""
     rows = entries.rows[:, entries.seen.all(0)] if entries.wide is None else entries.wide
+    roundoff = float((fit.moved**2).mean()) * rows.size + len(rows) * EPS["float64"] * _beyond(rows, 0)
+    return _beyond(rows, d + 1) > roundoff
+
+
+def noise_seen(entries: Entries, fit: RowFits, span: Span, d: int) -> float:
+    """Return the size of what rows hold beyond the directions of any layer with a bias, over that of their errors.
+
+    An entry that was left out counts as it is or as it was fitted, whichever needs fewer directions. Of fewer rows it
+    is infinite, because they do not show it.
+    """
+    fitted = fit.coefficients[:, : span.basis.shape[1]] @ span.basis.T
+    each = [fitted + np.where(taken, fit.residual, 0.0) for taken in (np.isfinite(fit.residual), fit.seen)]
+    each = each if entries.wide is None else [entries.wide]
+    n, m = (size - d - 2 for size in each[0].shape)
+    if n <= 0:
+        return np.inf
+    energy = min(_beyond(rows, d + 2) for rows in each)  # of n times m − 1 errors, because rows are centred
+    return float(np.sqrt(3 * energy / (n * max(m - 1, 1)) / np.median(fit.moved) ** 2))
+
+
+def _beyond(rows: Matrix, directions: int) -> float:
+    """Return the energy of what more directions of the row-centred rows hold."""
     rows = rows - rows.mean(1, keepdims=True) if rows.shape[1] else rows
-    energies = np.linalg.eigvalsh(rows @ rows.T)
-    roundoff = float((fit.moved**2).mean()) * rows.size + len(rows) * EPS["float64"] * energies.sum()
-    return bool(energies[: max(0, len(rows) - d - 1)].sum() > roundoff)
+    return max(0.0, float(np.linalg.eigvalsh(rows @ rows.T)[: max(0, len(rows) - directions)].sum()))
 
 
 def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> Explanation:

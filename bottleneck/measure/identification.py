@@ -24,7 +24,7 @@ from ..sources.output_weights import output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
 from .entries import Entries
-from .explanation import CLEAR, CLOSE, Explanation, explain, used_directions
+from .explanation import CLEAR, CLOSE, Explanation, explain, noise_seen, used_directions
 from .span import Matrix, RowFits, Span
 
 SAME, LAYER, EDITED, STATES, NOT, UNKNOWN = (
@@ -37,6 +37,9 @@ SAME, LAYER, EDITED, STATES, NOT, UNKNOWN = (
 )
 """The verdicts."""
 COMPARE = Sentence(Function("compare"), " measures how far the model's distributions are from the rows")
+SEEN = 0.5
+"""Least size of what rows hold beyond the directions of a layer, over that of noise that is seen in them: rounded rows
+have 0.63 or more, and rows whose last directions look like noise have none."""
 NEXT = {
     STATES: "another checkpoint or finetuned body with this output layer may fit",
     NOT: "other models that it may be can be named in the same call",
@@ -137,7 +140,8 @@ def identify(
     independent errors of norm δ move (h − β)/γ by :math:`δ \sqrt{\mathrm{tr}((γ W^⊤W γ)^{-1})/M}`, a root mean square,
     and the norm rounds a state up to four times to the type of the model. A finetuned body or a LoRA on it keeps both;
     a changed or quantized W breaks the first. Answers of a server, and rows hardly more than d, do not show whether
-    their logits were in bfloat16: what that explains cannot be told.
+    their logits were in bfloat16: what that explains cannot be told. Noise that is seen in the rows widens the limits
+    only if they hold it beyond the d directions of a layer, its bias and one more.
 
     Entries that replaced others are left out: a row's lowest number, numbers that occur far more often than those next
     to them, what is unseen in a `PartialSource`, and entries without which a row fits. A bias that W lacks is the same
@@ -217,6 +221,10 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
         sizes = np.sqrt(np.nanmean(logits**2, 1)) / np.nanstd(logits, 1)  # of what is rounded, and of the rows
         rounding = EPS["bfloat16"] / np.sqrt(12) * float(np.median(sizes))  # a root mean square
     verdict, why = _verdict(found, *measured[1:], rounding=rounding)
+    if entries.noisy and verdict not in (NOT, UNKNOWN) and noise_seen(entries, found.fit, span, d) < SEEN:
+        plain = _tested(rows, Entries.of(rows, (len(layer.weight), d), noise=False), layer, norm)
+        why = f"rows of so few tokens beyond d = {d:,} do not show whether they were rounded, or W was changed"
+        return replace(plain, verdict=UNKNOWN, why=why) if plain.verdict == NOT else plain
     if verdict in (LAYER, STATES) and (used := used_directions(found.fit)) is not None:
         verdict, why = UNKNOWN, f"the rows lie in the span of W, and use {used:,} of its {span.basis.shape[1] - 1:,} "
         why += "directions alone, as those of a pruned or low-rank version of it do"

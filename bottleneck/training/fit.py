@@ -159,15 +159,8 @@ def _start_from(initial: Path, model: LanguageModel, corpus: corpora.Corpus) -> 
             f"{corpus.name} has changed since the run {initial} was trained on it: its held-out splits may hold "
             "training text of that run; restore the old text, or put the new one into another folder"
         )
-    tensors, own = map(checkpoint.model_tensors, (run.model, model))
-    there, here = ({name: f"of shape {tuple(each.shape)}" for name, each in of.items()} for of in (tensors, own))
-    if different := sorted({*there.items()} ^ {*here.items()}):
-        name = different[0][0]
-        raise RunError(
-            f"the run {initial} is of a model of other sizes: {name} is {there.get(name, 'missing')} there, and "
-            f"{here.get(name, 'missing')} here; leave the settings of the model as they are in its config.json"
-        )
-    load_tensors_into(model, tensors, where=initial / MODEL)
+    unfit = "is a run of a model of other sizes, so leave the settings of the model as they are in its config.json"
+    load_tensors_into(model, checkpoint.model_tensors(run.model), where=initial, unfit=unfit)
 
 
 def _describe(

@@ -191,8 +191,10 @@ class Loop:
     def _begin(self) -> None:
         """Initialize the output bias, the random seed of this process, and averaging."""
         if self.settings.unigram_bias and self.config.initial is None:
-            counts = self.data.counts(self.model.head.vocab_size).to(self.device) + 1.0
-            self.model.head.init_bias(torch.log(counts / counts.sum()))
+            counts = self.data.counts(self.model.head.vocab_size) + 1.0
+            if unseen := int((counts == 1).sum()):
+                self.progress.line(f"{unseen:,} of {len(counts):,} tokens do not occur in the training text")
+            self.model.head.init_bias(torch.log(counts / counts.sum()).to(self.device))
         if self.processes.index:  # all processes have the same initial weights, and different dropout masks
             torch.manual_seed((self.config.seed + self.processes.index) % 2**64)
         if starts_averaging(self.settings.averaging, [], epochs=0):
@@ -296,8 +298,7 @@ class Loop:
         remedy = f"train a smaller model, or with training.bptt below {self.settings.bptt}, into a new folder"
         if columns > 1:
             remedy = (
-                f"set training.micro_batch_size={columns // 2}, which processes that many "
-                "columns at once and adds their gradients"
+                f"set training.micro_batch_size={columns // 2}, and parts of that many columns add up their gradients"
             )
             if self._last_state():
                 remedy += ", and name another folder, because each part draws its own dropout masks and predictions"

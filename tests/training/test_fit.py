@@ -51,6 +51,14 @@ def test_what_it_writes(tmp_path: Path, configure: Configure) -> None:
     assert done.seconds == sum(seconds) > 0
 
 
+def test_words_that_only_the_test_split_has_are_counted(tmp_path: Path, configure: Configure, corpus: Path) -> None:
+    text, heard = shutil.copytree(corpus, tmp_path / "text"), Lines()
+    with (text / "test.txt").open("a", encoding="utf-8") as file:
+        file.write("w1 new words\n")
+    train(configure(epochs=1).replace(corpus=str(text)), tmp_path / "run", progress=heard)
+    assert heard.lines[0] == "2 of 15 tokens do not occur in the training text"
+
+
 def test_the_best_weights_are_kept_and_every_validation_can_be(tmp_path: Path, configure: Configure) -> None:
     """A learning rate that is so high after the warm-up that the first epochs are better than the last."""
     wild = {"learning_rate": 1.0, "warmup_steps": 75, "schedule": "constant"}
