@@ -87,10 +87,11 @@ def _need_more_columns(entries: Entries, fit: RowFits, d: int) -> bool:
 
 
 def noise_seen(entries: Entries, fit: RowFits, span: Span, d: int) -> float:
-    """Return the size of what rows hold beyond the directions of any layer with a bias, over that of their errors.
+    """Return the size of what rows hold beyond d + 2 directions, over that of their errors.
 
-    An entry that was left out counts as it is or as it was fitted, whichever needs fewer directions. Of fewer rows it
-    is infinite, because they do not show it.
+    Any layer with a bias has no more. The size is larger by √2 where differences of rows were fitted. An entry that was
+    left out counts as it is or as it was fitted, whichever needs fewer directions. Where there are no more rows than
+    that, it is infinite, because they do not show it.
     """
     fitted = fit.coefficients[:, : span.basis.shape[1]] @ span.basis.T
     each = [fitted + np.where(taken, fit.residual, 0.0) for taken in (np.isfinite(fit.residual), fit.seen)]
@@ -99,7 +100,7 @@ def noise_seen(entries: Entries, fit: RowFits, span: Span, d: int) -> float:
     if n <= 0:
         return np.inf
     energy = min(_beyond(rows, d + 2) for rows in each)  # of n times m − 1 errors, because rows are centred
-    return float(np.sqrt(3 * energy / (n * max(m - 1, 1)) / np.median(fit.moved) ** 2))
+    return float(np.sqrt(3 * energy / (n * max(m - 1, 1)) / np.mean(entries.error[entries.seen] ** 2)))
 
 
 def _beyond(rows: Matrix, directions: int) -> float:

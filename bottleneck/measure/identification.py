@@ -38,8 +38,8 @@ SAME, LAYER, EDITED, STATES, NOT, UNKNOWN = (
 """The verdicts."""
 COMPARE = Sentence(Function("compare"), " measures how far the model's distributions are from the rows")
 SEEN = 0.5
-"""Least size of what rows hold beyond the directions of a layer, over that of noise that is seen in them: rounded rows
-have 0.63 or more, and rows whose last directions look like noise have none."""
+"""Least size of what rows hold beyond the directions of a layer, over that of noise that is seen in them, from which
+they hold it: of rounded rows 0.65 and more was seen, and of rows whose last directions look like noise next to none."""
 NEXT = {
     STATES: "another checkpoint or finetuned body with this output layer may fit",
     NOT: "other models that it may be can be named in the same call",
@@ -223,7 +223,7 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
     verdict, why = _verdict(found, *measured[1:], rounding=rounding)
     if entries.noisy and verdict not in (NOT, UNKNOWN) and noise_seen(entries, found.fit, span, d) < SEEN:
         plain = _tested(rows, Entries.of(rows, (len(layer.weight), d), noise=False), layer, norm)
-        why = f"rows of so few tokens beyond d = {d:,} do not show whether they were rounded, or W was changed"
+        why = "the rows do not show whether they were rounded, or W was changed"
         return replace(plain, verdict=UNKNOWN, why=why) if plain.verdict == NOT else plain
     if verdict in (LAYER, STATES) and (used := used_directions(found.fit)) is not None:
         verdict, why = UNKNOWN, f"the rows lie in the span of W, and use {used:,} of its {span.basis.shape[1] - 1:,} "

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from softmax_bottleneck import identify
-from softmax_bottleneck.measure.identification import LAYER, NOT, UNKNOWN
+from softmax_bottleneck.measure.identification import EDITED, LAYER, NOT, UNKNOWN
 
 Case = tuple[int, int, int, float]
 FEW: list[Case] = [(64, 9, 87, 4e-3), (128, 4, 209, 1e-4), (32, 5, 68, 4e-4), (16, 4, 30, 1e-2), (64, 4, 217, 4e-3)]
@@ -45,9 +45,19 @@ def test_the_layer_itself_is_found(case: Case) -> None:
         assert identify(rows, W, kind="logits")[0].verdict == LAYER
 
 
-@pytest.mark.parametrize("T", [60, 300])
-def test_rounded_logits_of_more_tokens_still_are_those_of_the_layer(T: int) -> None:
+STEPS = "look rounded in steps of about 0.002"
+
+
+@pytest.mark.parametrize(
+    ("T", "bias", "verdict", "why"),
+    [(60, 0.0, LAYER, STEPS), (300, 0.0, LAYER, STEPS), (60, 1.0, EDITED, "with a bias of rank 1 on most tokens")],
+)
+def test_rounded_logits_of_more_tokens_still_are_those_of_the_layer(
+    T: int, bias: float, verdict: str, why: str
+) -> None:
+    """Also with a bias that W lacks, where the differences of the rows are fitted, whose noise is larger."""
     rows, W = rows_of((32, 40, T, 0.0), 0, changed=False)
+    rows = rows + bias * np.random.default_rng(1).standard_normal(len(W)).astype(np.float32)
     (found,) = identify(log_softmax(rows.astype(np.float16).astype(np.float32), 1), W)
-    assert found.verdict == LAYER
-    assert "look rounded in steps of about 0.002" in found.why
+    assert found.verdict == verdict
+    assert why in found.why
