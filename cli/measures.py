@@ -176,7 +176,7 @@ def identify(
     from softmax_bottleneck.sources.kinds import find_with
 
     opening: Any = {name: options.pop(name) for name in ROWS}
-    of_both = {*find_with(rows, opening["head"]).takes} & options.keys()
+    of_both = {*find_with(rows, opening["head"]).takes} & options.keys() - (set() if opening["head"] else {"bias"})
     opening |= {name: options[name] for name in of_both}
     named: Any = list(models)
     layer: Any = options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -45,7 +45,7 @@ def batches_of(data: Any) -> Iterator[list[str | Ids]]:
     elif hasattr(data, "__getitem__") and not (hasattr(data, "__iter__") or hasattr(data, "columns")):
         data = map(_example, map(data.__getitem__, range(len(data))))  # a data set of torch
     is_one = isinstance(data, str | Mapping) or hasattr(data, "columns") or getattr(data, "ndim", 2) < 2
-    is_one = is_one or not isinstance(data, Iterable)
+    is_one = is_one or not isinstance(data, Iterable) or (isinstance(data, tuple | list) and _mask_of(data) is not None)
     batches = iter([data] if is_one else data)
     for first in batches:
         rest = chain([first], batches)
@@ -85,8 +85,7 @@ def texts_of(batch: Any, number: int) -> Iterator[str | Ids]:
             )
         batch = text if ids is None else ids
     elif isinstance(batch, tuple | list) and len(batch) and getattr(batch[0], "ndim", 0) == 2:
-        mask = next((other for other in batch[1:] if _is_padding_mask(other, batch[0].shape)), None)
-        batch = batch[0]
+        mask, batch = _mask_of(batch), batch[0]
     if strings := _strings(batch):
         yield from strings
         return
@@ -131,8 +130,15 @@ def _strings(values: Any) -> list[str]:
         return [values]
     if not isinstance(values, Iterable) or getattr(values, "ndim", 1) != 1:
         return []
-    is_column = isinstance(next(iter(values), 0), str | None) and all(isinstance(each, str | None) for each in values)
-    return [str(each) for each in values if each is not None] if is_column else []
+    if not isinstance(first := next(iter(values), 0), str) and not _is_missing(first):
+        return []
+    there = [each for each in values if not _is_missing(each)]
+    return there if all(isinstance(each, str) for each in there) else []
+
+
+def _is_missing(entry: Any) -> bool:
+    """Return whether an entry of a column is missing, as pandas marks it: by None, NaN or NA."""
+    return entry is None or type(entry).__name__ == "NAType" or (isinstance(entry, float) and entry != entry)
 
 
 def _rows(values: Any) -> list[NDArray[Any]]:
@@ -144,6 +150,8 @@ def _rows(values: Any) -> list[NDArray[Any]]:
     return list(array) if array.ndim == 2 and len(array) else [array]
 
 
-def _is_padding_mask(other: Any, shape: Any) -> bool:
-    """Return whether what comes with ids is a mask of zeros and ones, and holds both."""
-    return tuple(getattr(other, "shape", ())) == tuple(shape) and np.array_equal(np.unique(_rows(other)), [0, 1])
+def _mask_of(batch: Sequence[Any]) -> Any:
+    """Return what comes with ids (B, L) and is a mask of zeros and ones, which holds both, or ``None``."""
+    shape = tuple(getattr(batch[0], "shape", ())) if len(batch) else ()
+    others = (each for each in batch[1:] if len(shape) == 2 and tuple(getattr(each, "shape", ())) == shape)
+    return next((each for each in others if np.array_equal(np.unique(_rows(each)), [0, 1])), None)

@@ -21,7 +21,7 @@ from .vocabulary import Vocabulary
 
 IN_MEMORY = "the text"
 """Name of a text that is not in a file."""
-JSON = re.compile(r"(.*\.(?:jsonl?|ndjson))(?::(.+))?", re.IGNORECASE | re.DOTALL)
+JSON = re.compile(r"(.*\.(?:jsonl?|ndjson))(?::(\S.*))?", re.IGNORECASE)
 IDS = ".npy"
 """Suffix of a file of token ids."""
 TABLES = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
@@ -74,17 +74,22 @@ def given_data(data: Any) -> RawText | list[Ids] | None:
     """
     if data is None:
         return None
+    if isinstance(data, bytes | bytearray):
+        return RawText(IN_MEMORY, bytes(data))
     if not isinstance(data, str | Path):
         texts: Any = texts_in(data)
         return RawText.joined(IN_MEMORY, texts) if texts and isinstance(texts[0], str) else texts
     name = str(data)
+    if not name.strip():
+        raise CorpusError("the text is empty: give one, or its name")
     if file := _file(name):
         if file[0].suffix.lower() == IDS:
             return _ids(file[0])
         raw = RawText.read(file[0])
         return raw if file[1] is None else _field(name, raw, file[1])
-    if len(name.split()) > 1 and not exists(Path(name)) and name not in {info.name for info in catalogue()}:
-        return RawText(IN_MEMORY, name.encode())
+    is_text = isinstance(data, str) and len(name.split()) > 1 and not exists(Path(name))
+    if is_text and name not in {info.name for info in catalogue()}:
+        return RawText.joined(IN_MEMORY, [name])
     return None
 
 
@@ -105,7 +110,7 @@ def _file(name: str) -> tuple[Path, str | None] | None:
         return Path(records[1]), records[2] or "text"
     path = Path(name)
     if not exists(path):
-        is_path = name.endswith((".txt", IDS)) or (name.startswith(PATHS) and "\n" not in name)
+        is_path = name.endswith((".txt", ".md", IDS)) or (name.startswith(PATHS) and "\n" not in name)
         return (path, None) if is_path else None
     if path.suffix.lower() in TABLES:
         raise CorpusError(f"{name} is a table: write its column of texts to JSON Lines, or give it in Python")

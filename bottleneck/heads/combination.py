@@ -96,7 +96,8 @@ class Combination(Head):
         if not self.mixes_contexts or scores.log_prior is None:
             return scores
         (one,) = scores.factors
-        mixed = (scores.log_prior.exp().unsqueeze(-1) * one.contexts).sum(-2, keepdim=True)
+        prior = scores.log_prior.exp().unsqueeze(-2)
+        mixed = torch.matmul(prior, one.contexts.to(prior.dtype))
         return Scores((one._replace(contexts=mixed.to(one.contexts.dtype)),), function=self.function)
 
     @property

@@ -215,6 +215,10 @@ def saved_model(
     """Return a model by its folder, its GGUF file or its name on the Hugging Face hub; its weights are read later."""
     folder.import_transformers()
     path = PRETRAINED[name].path() if name in PRETRAINED else Path(name)
+    if revision is not None and path.exists():
+        raise ConfigurationError(
+            f"a revision is one of a model on the Hugging Face hub, and {name} is here: leave it out"
+        )
     if file := gguf.find(path):
         model = gguf_model(file, dtype=dtype, device=device)
     else:

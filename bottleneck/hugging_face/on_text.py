@@ -19,7 +19,7 @@ from ..language_models.llama_cpp import KldFile, is_kld
 from ..language_models.reading import Reading
 from ..language_models.text import Ids, token_bytes
 from .model import HuggingFaceModel, loaded_model, saved_model
-from .text import read_ids, read_text
+from .text import DATASET, read_ids, read_text
 from .tokenizer import Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 1024
@@ -57,6 +57,10 @@ def open_loaded(
     **options: Unpack[HuggingFaceOptions],
 ) -> ModelOnText:
     """Open a loaded causal language model of transformers, which is not changed; see `Opening` for ``data``."""
+    if options["revision"] is not None:
+        raise ConfigurationError(
+            "a revision is one of a model on the Hugging Face hub, and this one is loaded: leave it out"
+        )
     loaded = loaded_model(model, dtype=dtype, tokenizer=tokenizer)
     return _on_text(loaded, _readable(data, split, options), options)
 
@@ -67,6 +71,8 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
     It also says whether this is running text, in place of parts that are each read in a window of their own. See
     `given_data` and `read_text` for ``data``, which may also be a .kld file.
     """
+    if data is not None and options["dataset"] is not None:
+        raise ConfigurationError(Parameter("data"), " and ", DATASET, " each name a text: give one of them")
     if is_kld(data):
         file = KldFile(data)
         return lambda model: (_of_kld(file, model, options["bos"]), False)
@@ -83,9 +89,8 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
                 f"a text needs the model's tokenizer, and {model.name} has none: give token ids, ",
                 Parameter("data", "IDS.npy"), ", or, for a loaded model, tokenizer=AutoTokenizer.from_pretrained(…)",
             )  # fmt: skip
-        ids, prefix = tokenizer.encode(written, bos=options["bos"], vocab_size=model.input_size)
-        content = written.encode()
-        about: Any = {"name": raw.where, "split": raw.split, "sha256": sha256_bytes(content), "size": len(content)}
+        ids, prefix, size = tokenizer.encode(written, bos=options["bos"], vocab_size=model.input_size)
+        about: Any = {"name": raw.where, "split": raw.split, "sha256": sha256_bytes(written.encode()), "size": size}
         if len(raw.sizes) > 1:
             about["joined"] = _beginnings(raw.sizes, ids, tokenizer)
         return Text(ids=ids, starts=np.zeros(1, np.int64), prefix=prefix, tokenizer=tokenizer, **about), True
@@ -141,6 +146,10 @@ def _on_text(
         least=least,
         prefix=text.prefix,
     )
+    if not len(reading.places):
+        raise SourceError(
+            f"no token after the first {least:,} of the text is a target: give a larger ", Parameter("stride")
+        )
     prefix, longest = text.prefix.tolist(), int(reading.lengths.max())
     reading.at_once = options["batch_size"] or max(1, TOKENS_AT_ONCE // longest)
     about = {

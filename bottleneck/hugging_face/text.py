@@ -50,13 +50,10 @@ def read_text(data: Any, split: str, *, dataset: str | None = None) -> RawText:
         dataset: name of a dataset of the Hub.
 
     Raises:
-        ConfigurationError: for both ``data`` and ``dataset``, a dataset without the package ``datasets``, or a
-            text file with a split.
+        ConfigurationError: for a dataset without the package ``datasets``, or a text file with a split.
         CorpusError: for a text that is missing, empty or not UTF-8.
     """
     if dataset is not None:
-        if data is not None:
-            raise ConfigurationError(Parameter("data"), " and ", DATASET, " each name a text: give one of them")
         return _dataset(dataset, split)
     given = data if isinstance(data, RawText) else given_data(data)
     if isinstance(given, RawText):
@@ -65,7 +62,7 @@ def read_text(data: Any, split: str, *, dataset: str | None = None) -> RawText:
                 f"split {split} does not apply to the text file {given.where}, which is read whole"
             )
         return given
-    corpus = corpora.load(str(data or DEFAULT_CORPUS))
+    corpus = corpora.load(DEFAULT_CORPUS if data is None else str(data))
     lines: list[list[str]] = [[]]
     for token in corpus.vocabulary.decode(corpus.split(split)):
         if token == EOS:

@@ -51,11 +51,11 @@ class Tokenizer:
         self._tokenizer, self._name, self._settings = tokenizer, name, settings
         self.size: int = 1 + max(tokenizer.get_vocab().values())
 
-    def encode(self, text: str, *, bos: str, vocab_size: int) -> tuple[Ids, Ids]:
-        """Return the ids of a text without special tokens, and the special tokens at the start of every window.
+    def encode(self, text: str, *, bos: str, vocab_size: int) -> tuple[Ids, Ids, int]:
+        """Return a text without special tokens, the special tokens at the start of every window, and the text's bytes.
 
-        Both are int64, (N,) and (n,). ``bos`` is an option of `HuggingFaceOptions`. Lines that begin with these special
-        tokens, as texts from a chat template do, are read without them.
+        Both are ids, int64, (N,) and (n,). ``bos`` is an option of `HuggingFaceOptions`. Lines that begin with these
+        special tokens, as texts from a chat template do, are read without them.
 
         Raises:
             SourceError: when an id is outside the model's vocabulary, all words of the text get the same id, or there
@@ -72,7 +72,7 @@ class Tokenizer:
                 f"the tokenizer of {self._name} does not tell the words of the text apart: put the model's own "
                 "tokenizer beside it, or give another text"
             )
-        return ids, prefix
+        return ids, prefix, len(text.encode())
 
     def _pieces(self, text: str) -> Iterator[str]:
         """Yield a text in pieces whose ids are those of the whole, which takes 100 bytes a character to encode.

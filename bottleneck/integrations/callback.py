@@ -57,6 +57,7 @@ class TransformersCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
     ) -> None:
         """Open the held-out text, so that one that cannot be read is refused before the first step."""
+        self._measured = -1
         if state.is_world_process_zero:
             model = getattr(parts["model"], "module", parts["model"])
             open_source(model, data=self.data, tokenizer=self.tokenizer, dtype="auto")

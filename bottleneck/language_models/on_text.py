@@ -23,7 +23,7 @@ from ..spectrum import Precision, precision
 from ..spectrum.blocks import as_array
 from .checked_product import SAMPLE
 from .layer import OutputWeights
-from .reading import Batch, Chosen, Reading, States, Stored, in_order
+from .reading import Batch, Chosen, Reading, States, in_order
 from .source import Block, Cost, FactorRows, RightFactor, Source
 from .text import Ids, Text
 
@@ -78,7 +78,7 @@ class Model(ABC):
         """Return the hidden states (L, B, d) of a batch, and the state after it."""
         raise NotImplementedError(f"a {type(self).__name__} reads no text")
 
-    def states(self, reading: Reading) -> States | Stored:
+    def states(self, reading: Reading) -> States | Tensor:
         """Return the hidden states of a text's contexts, which are computed on demand."""
         return States(self.encode, reading, size=self.skeleton.hidden_size, dtype=self.body_dtype)
 
@@ -148,10 +148,10 @@ class ModelOnText(Source):
     def hidden(self, ranges: Iterable[range]) -> Iterator[Tensor]:
         """Yield the hidden states of ascending ranges of contexts in the head's type, (n, hidden_size) each."""
         weight = self.full_head.weight  # the model is checked before it runs over the whole text
-        return (self._states.rows(rows.start, rows.stop).to(weight) for rows in ranges)
+        return (self._states[rows.start : rows.stop].to(weight) for rows in ranges)
 
     @cached_property
-    def _states(self) -> States | Stored | Chosen:
+    def _states(self) -> States | Tensor | Chosen:
         return self.model.states(self.reading)
 
     def windows(self) -> Iterator[Tensor]:

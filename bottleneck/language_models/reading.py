@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self, final
 
@@ -234,29 +235,18 @@ def read(corpus: Corpus, split: str, *, lines: int | None, length: int, at_once:
     return Reading(ids, np.delete(np.arange(len(ids)), corpus.starts), corpus.starts, at_once=at_once)
 
 
-class Stored(NamedTuple):
-    """Hidden states that are given."""
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Some rows of a matrix that gives rows by slices, such as `States`."""
 
-    tensor: Tensor
-    """(T, d)."""
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return the hidden states of contexts ``start`` to ``stop`` − 1, (n, d)."""
-        return self.tensor[start:stop]
-
-
-class Chosen(NamedTuple):
-    """Some of the contexts of other hidden states."""
-
-    states: States | Stored | Chosen
-    """What has their rows."""
+    matrix: Any
     places: NDArray[np.int64]
     """(T,), ascending."""
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return the hidden states of contexts ``start`` to ``stop`` − 1, (n, d)."""
-        places = self.places[start:stop]
-        return self.states.rows(places[0], places[-1] + 1)[places - places[0]]
+    def __getitem__(self, rows: slice) -> Any:
+        """Return the rows at some of the places."""
+        places = self.places[rows]
+        return self.matrix[places[0] : places[-1] + 1][places - places[0]]
 
 
 class States:
@@ -288,9 +278,10 @@ class States:
                 # The mapping outlives the file's name, so the disk space is freed whenever the process ends.
                 self._rows = torch.from_file(file.name, shared=True, size=shape[0] * shape[1], dtype=dtype).view(shape)
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return the hidden states of contexts ``start`` to ``stop`` − 1, on the CPU: (n, d)."""
-        first, last = (int(each) - 1 for each in np.searchsorted(self._edges, [start, stop - 1], side="right"))
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Return the hidden states of some contexts, on the CPU: (n, d)."""
+        ends = rows.start, rows.stop - 1
+        first, last = (int(each) - 1 for each in np.searchsorted(self._edges, ends, side="right"))
         for number in range(len(self._done) if self._reading.carries else first, last + 1):
             if number not in self._done:
                 batch = self._reading.batch(number)
@@ -298,4 +289,4 @@ class States:
                 predicted = (batch.targets != PADDING).T.to(hidden.device)
                 self._rows[self._edges[number] : self._edges[number + 1]] = hidden.transpose(0, 1)[predicted].cpu()
                 self._done.add(number)
-        return self._rows[start:stop]
+        return self._rows[rows]

@@ -22,7 +22,7 @@ from ..spectrum.blocks import as_array
 from .checked_product import check_layer, weight_of
 from .layer import OutputWeights, masked_bias, name_of, weights_of
 from .on_text import Model, ModelOnText
-from .reading import PADDING, Reading, Stored, in_order
+from .reading import PADDING, Reading, in_order
 from .source import Cost
 
 AT_ONCE = 1 << 14
@@ -89,9 +89,9 @@ class GivenStates(Model):
         """Return the head as an output layer."""
         return weights_of(self._head, self.about)
 
-    def states(self, reading: Reading) -> Stored:
+    def states(self, reading: Reading) -> Tensor:
         """Return the given hidden states."""
-        return Stored(self.hidden)
+        return self.hidden
 
     def cost(self, tokens: int, contexts: int) -> Cost:
         """Return the memory of the weights and the hidden states, and no operations."""

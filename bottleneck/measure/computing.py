@@ -18,6 +18,7 @@ from ..core.parallel import ALONE, Processes
 from ..core.version import __version__
 from ..errors import Function, MatrixError, Parameter, Sentence
 from ..sources import KINDS, FactorRows, Source, find
+from ..sources.array_files import numbers_of
 from ..sources.measurement import MeasurementOptions, prepared
 from ..spectrum import (
     Factored,
@@ -181,9 +182,11 @@ def singular_values(source: Any, **options: Unpack[SpectrumOptions]) -> Spectrum
     how = SpectrumSettings.of(options)
     as_it_is = not options.keys() & OPENING.keys() - {"device"} and not isinstance(source, str | Path)
     source_kind = find(source) if as_it_is else None
-    if source_kind in (KINDS["array"], KINDS["blocks"]):
+    if source_kind is KINDS["array"] and not hasattr(source, "columns"):
         return matrix_spectrum(source, how)
-    if source_kind is KINDS["zarr"] and hasattr(source, "shape"):
+    if source_kind is KINDS["blocks"]:
+        return matrix_spectrum((numbers_of(rows, "a block of rows") for rows in source), how)
+    if source_kind in (KINDS["array"], KINDS["zarr"]) and hasattr(source, "shape"):
         options["kind"] = "matrix"
     (opened,) = prepared([source], options)
     return compute_spectrum(opened, opened.expected_precision.value, how)[0]

@@ -12,10 +12,11 @@ import torch
 
 from ..core.devices import resolve_device
 from ..core.machine import duration
+from ..errors import SourceError
 from ..language_models.source import BLOCK_BYTES
 from ..results.base import Result
 from ..results.quantity import ANSWER, TABLE, Quantity
-from ..sources import Source
+from ..sources import PartialSource, Source
 from ..sources.measurement import measurement, opened
 from ..spectrum import SpectrumSettings, choose, precision
 from ..spectrum.choice import size
@@ -69,6 +70,10 @@ def estimate_cost(source: Source, **options: Unpack[RankOptions]) -> CostEstimat
     Raises:
         BottleneckError: when no method fits.
     """
+    if isinstance(source, PartialSource):
+        raise SourceError(
+            f"{source.name} holds a part of each distribution: the cost of its lower bound is not estimated"
+        )
     how, eps, cost = SpectrumSettings.of(options), options.get("eps"), source.cost
     roundoff = source.expected_precision if eps is None else precision(eps)
     choice = choose(how, shape=source.shape, eps=roundoff.value, factor_columns=source.factor_columns or 0)

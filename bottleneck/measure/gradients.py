@@ -105,8 +105,8 @@ class GradientReport(Result, kind="gradient"):
         passed = f"{_percent(self.kept)} of the gradient's norm reaches the hidden states"
         jacobian = "the columns of ∂ log P / ∂h at each context's hidden state h"
         onto = "the columns of W" if self.method == "weight" else jacobian
-        beside = f", {self.ratio:.2f} times what W keeps of a random direction"
-        verdict = passed + (beside if self.directions else ": W gives all tokens the same logits")
+        beside = f", {self.ratio:.2f} times as much as of a random direction"
+        verdict = passed + (beside if self.directions else ": all tokens have the same logits")
         shown = ANSWER | TABLE
         chance = _three(self.random_kept, self.random_kept_energy, self.random_outside)
         mean = _three(self.mean_kept, self.mean_kept_energy, self.mean_outside)
@@ -121,9 +121,10 @@ class GradientReport(Result, kind="gradient"):
         for band in self.bands:
             label = f"targets that occur {band.least:,} to {band.most:,} times"
             yield Quantity("", None, label, text=f"{_percent(band.lost)} lost ({band.contexts:,} contexts)")
-        yield Quantity(
-            "next", Sentence(Function("need"), " measures how many of these dimensions a text needs"), "next"
-        )
+        after = Function("need"), " measures how many of these dimensions a text needs"
+        if self.method == "jacobian":  # a mixture, perhaps, which has no single set of logits
+            after = Function("rank"), " counts the dimensions of the log-probabilities"
+        yield Quantity("next", Sentence(*after), "next")
 
     def panels(self) -> Drawings:
         """Return a panel of the share that is kept for targets of each frequency, beside that of a random direction."""

@@ -120,13 +120,14 @@ class HeadReport(Result, kind="head"):
         yield Quantity("", len(found.zero), "rows of zeros", shown, self._listed(found.zero))
         yield Quantity("", equal, "equal rows", shown, self._equal())
         yield Quantity("", len(outliers), "unusual norms", shown, self._norms())
-        yield Quantity("", None, "argmax", text=self._argmax())
-        after = (
-            Function("argmaxable"),
-            " decides each token; ",
-            Function("need"),
-            ", how many dimensions a text needs",
+        after: tuple[Function | str, ...] = (
+            Function("rank"),
+            " counts the dimensions of the log-probabilities on a text",
         )
+        if self.rows_found.tried:
+            yield Quantity("", None, "argmax", text=self._argmax())
+            needed = Function("need"), ", how many dimensions a text needs"
+            after = Function("argmaxable"), " decides each token; ", *needed
         yield Quantity("next", Sentence(*after), "next")
 
     def panels(self) -> Drawings:
@@ -203,6 +204,8 @@ def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
     with torch.no_grad():
         eps, quantized = _roundoff(layer.stored)
         found = head_rows(*_ordering(layer), known_unused=unused, roundoff=eps, quantized=quantized)
+    if not layer.head.has_linear_logits:
+        found = replace(found, tried=0, argmaxable=0)
     tokens = {*chain(found.zero, found.equal, found.never_trained, found.outliers)}
     named = sorted(token for token in tokens if layer.own_tokens is None or token < layer.own_tokens)
     return HeadReport(

@@ -76,7 +76,8 @@ class HeadRows:
     mean_norm: float
     """Norm ‖μ‖ of the mean row; the mean logit of a context is h·μ."""
     tried: int
-    """Number of tokens, evenly spaced, whose centred row was tried as a context vector."""
+    """Number of tokens, evenly spaced, whose centred row was tried as a context vector: none for a mixture, which has
+    no single set of logits."""
     argmaxable: int
     """Number of those that it makes the argmax, by more than roundoff."""
 

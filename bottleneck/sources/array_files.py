@@ -21,6 +21,7 @@ from safetensors import safe_open
 
 from ..core.files import check_size, exists, open_file
 from ..errors import Parameter, SourceError
+from ..spectrum.blocks import native_dtype
 from .file_rows import UNREADABLE, FileRows, unreadable
 from .mat_files import read_hdf5, read_mat
 
@@ -249,6 +250,7 @@ def numbers_of(frame: Any, name: str) -> Any:
     """
     if not hasattr(frame, "columns"):
         return frame
+    native_dtype(frame)  # refuses tables that NumPy does not read
     table, columns = np.asarray(frame), list(frame.columns)
     _check_tokens(table, columns, name)
     ids = [int(label) for label in map(str, columns) if label.isdecimal()]

@@ -10,7 +10,7 @@ import numpy as np
 from ..language_models.source import Source
 from ..spectrum.blocks import checked
 from ..spectrum.inspection import Inspection
-from .array_files import read_array
+from .array_files import numbers_of, read_array
 from .matrix import MatrixSource
 from .probabilities import open_probabilities
 from .spool import Spool
@@ -44,7 +44,8 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> Source:
     """
     spool, inspection = Spool(), Inspection(language=kind != "matrix")
     passing = not isinstance(blocks, list | tuple)  # what makes its blocks one by one may reuse their memory
-    for rows in checked(inspection.noting(blocks), minus_inf=True):
+    numbers = (numbers_of(rows, "blocks") for rows in inspection.noting(blocks))
+    for rows in checked(numbers, minus_inf=True):
         spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)
     if kind == "probabilities":

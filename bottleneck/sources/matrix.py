@@ -18,6 +18,7 @@ from scipy.special import log_softmax
 from ..core.clock import spent
 from ..core.progress import SILENT, Progress
 from ..errors import MatrixError, Parameter, SourceError
+from ..language_models.reading import Chosen
 from ..language_models.source import UNKNOWN, Block, Cost, Source
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked, native_dtype
@@ -75,9 +76,9 @@ class MatrixSource(Source):
         except TypeError:  # what has a shape and no slices
             matrix = as_array(matrix)
             first = matrix[:1]
-        self._native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
+        self.native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
         matrix = numbers_of(matrix, path)
-        self._matrix, self._kind, self._path = matrix, kind, path
+        self.matrix, self._kind, self._path = matrix, kind, path
         self._native_dtypes: set[str] = set()  # types of the blocks that the matrix was made from
         if inspection is not None:
             self._inspection = inspection
@@ -106,12 +107,12 @@ class MatrixSource(Source):
         """That of the entries' type, or of a sample if the matrix is prepared."""
         if "_inspection" in vars(self):
             return self._inspection.sampled
-        return precision(self._native if self._native in EPS else self.dtype, assumed=True)
+        return precision(self.native if self.native in EPS else self.dtype, assumed=True)
 
     @property
     def cost(self) -> Cost:
         """The bytes of a matrix in memory; the rows of a file are read block by block."""
-        return Cost(0.0, self._matrix.nbytes if isinstance(self._matrix, np.ndarray) else 0)
+        return Cost(0.0, self.matrix.nbytes if isinstance(self.matrix, np.ndarray) else 0)
 
     @spent("inspected")
     def prepare(self, progress: Progress = SILENT) -> None:
@@ -130,14 +131,14 @@ class MatrixSource(Source):
         return self._inspected(SILENT)
 
     def _inspected(self, progress: Progress) -> Inspection:
-        inspection = Inspection(dtypes=[self._native], language=self._kind != "matrix")
+        inspection = Inspection(dtypes=[self.native], language=self._kind != "matrix")
         if self.shape[0] > ROWS:
             rows = min(AT_ONCE, self.rows_at_once())
             for start in evenly(self.shape[0] - rows + 1, ROWS // rows).tolist():
                 inspection.sample(self._read(range(start, start + rows)))
         if self.shape[0] <= ROWS or inspection.masked.any():  # which columns to leave out is known before they are read
             self._inspect(inspection, progress)
-        inspection.note(self._native_dtypes | set(getattr(self._matrix, "native_dtypes", ())))
+        inspection.note(self._native_dtypes | set(getattr(self.matrix, "native_dtypes", ())))
         return inspection
 
     def _whole_inspection(self) -> Inspection:
@@ -174,11 +175,11 @@ class MatrixSource(Source):
 
     def scored(self) -> Self:
         """Return the rows whose next token is known, of a function of tokens."""
-        targets = getattr(self._matrix, "targets", None)
+        targets = getattr(self.matrix, "targets", None)
         if targets is None:
             return self
         part, places = copy.copy(self), np.flatnonzero(targets[: self.shape[0]] >= 0)
-        part._matrix, part.targets = _Chosen(self._matrix, places), targets[places]
+        part.matrix, part.targets = Chosen(self.matrix, places), targets[places]
         part._keep_first(len(places))
         return part
 
@@ -220,7 +221,7 @@ class MatrixSource(Source):
             yield block
 
     def _read(self, rows: range) -> NDArray[Any]:
-        (block,) = checked([self._matrix[rows.start : rows.stop]], what=self._path, start=rows.start, minus_inf=True)
+        (block,) = checked([self.matrix[rows.start : rows.stop]], what=self._path, start=rows.start, minus_inf=True)
         if (empty := np.isneginf(block.max(1))).any():
             row = rows.start + int(empty.argmax())
             raise MatrixError(f"row {row} of {self._path} holds -inf alone, as padding does: leave out such rows")
@@ -267,17 +268,6 @@ class MatrixSource(Source):
             Parameter("kind", "matrix"),
             " for the rank of the rows as they are",
         )
-
-
-class _Chosen:
-    """Some rows of a matrix, at ascending places."""
-
-    def __init__(self, matrix: Any, places: NDArray[np.int64]) -> None:
-        self._matrix, self._places, self.shape = matrix, places, (len(places), matrix.shape[1])
-
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
-        places = self._places[rows]
-        return np.asarray(self._matrix[places[0] : places[-1] + 1][places - places[0]])
 
 
 def _are_probabilities(rows: NDArray[Any]) -> bool:

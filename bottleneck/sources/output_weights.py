@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import torch
 
 from ..core.options import LayerOptions, takes
-from ..errors import SourceError
+from ..errors import ConfigurationError, Parameter, SourceError
 from ..heads import Softmax
 from ..hugging_face.model import HuggingFaceModel, loaded_model, saved_model
 from ..language_models import ModelOnText, RunModel, Source
@@ -35,15 +35,20 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
 
     Raises:
         SourceError: for what has no output layer.
+        ConfigurationError: for a bias beside what has its own.
     """
     if isinstance(source, Path):
         source = str(source)
-    if isinstance(source, Source):
-        return _of_opened(source)
     kind, bias = find(source), options.get("bias")
-    if kind is KINDS["states"]:
-        return _of_opened(kind.open(source))
-    if kind is KINDS["hugging-face"]:
+    if bias is not None and kind not in (KINDS["array file"], KINDS["array"], KINDS["states"]):
+        raise ConfigurationError(
+            Parameter("bias"), f" does not apply to {kind.what}, but to W as an array or in a file"
+        )
+    if kind is KINDS["source"]:
+        layer = _of_opened(source)
+    elif kind is KINDS["states"]:
+        layer = _of_opened(kind.open(source, bias=bias))
+    elif kind is KINDS["hugging-face"]:
         more: Any = {name: options[name] for name in ("revision", "allow_pickle") if name in options}
         layer = saved_model(source, dtype="auto", **more).layer()
     elif kind is KINDS["loaded model"]:

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ..errors import MatrixError
-from ..spectrum.blocks import as_array, native_dtype
+from ..spectrum.blocks import as_array
 from ..spectrum.precision import EPS
 from .matrix import MatrixSource
 from .partial import Part, PartialSource
@@ -70,7 +70,7 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
         MatrixError: for rows that are not probabilities, or that a truncation left (top-k, top-p).
     """
     whole = MatrixSource(matrix, kind="probabilities", path=path)
-    dtype = native_dtype(matrix[:1])
+    matrix, dtype = whole.matrix, whole.native
     eps, least, sizes = EPS.get(dtype, EPS["float64"]), np.inf, np.zeros(PLACES, int)
     zeros, never = np.zeros(whole.shape[1], bool), np.ones(whole.shape[1], bool)  # columns of some, of masked tokens
     steps, digits = {*range(1, DECIMALS + 1)}, {n for n in range(1, DIGITS + 1) if 2 * eps * 10 ** (n - 1) < 1}

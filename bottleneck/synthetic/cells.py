@@ -20,7 +20,7 @@ from .fit import FitConfig, fit
 from .metrics import Agreement, agreement, matrices, reachable
 from .models import COMPONENTS, HIDDEN_UNITS, KNOTS, MODELS, build
 
-FORMAT = 3
+FORMAT = 4
 """Version of the results; it increases when the same cell would give another result."""
 
 CellResult = dict[str, Any]

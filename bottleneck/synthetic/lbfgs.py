@@ -102,6 +102,8 @@ class Problem:
         for number in range(len(blocks)):
             scores = self.head.scores(self.contexts[blocks.rows(number)])
             targets = self.targets.probabilities(number).to(self.contexts)
+            if targets.dtype == torch.float64:  # a copy of float32 rows, which sum to 1 + δ
+                targets /= targets.sum(1, keepdim=True)  # else c on all logits changes the loss by −δc, without end
             loss = blocked_loss(scores, targets, reduction="sum") / blocks.contexts
             loss.backward()
             total += float(loss.detach())

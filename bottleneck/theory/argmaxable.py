@@ -77,8 +77,7 @@ class ArgmaxReport(Result, kind="argmaxable"):
             verdict = f"{len(never):,} of {self.vocab:,} tokens can never be the argmax{ties}{undecided}"
         yield Quantity("verdict", verdict, "verdict")
         yield Quantity("", len(never), "never the argmax", TABLE)
-        text = f"{others:,}; each is the argmax for some context vector"
-        yield Quantity("argmaxable", others, "argmaxable", shown, text)
+        yield Quantity("argmaxable", others, "argmaxable", shown)
         yield Quantity("", unknown, "undecided", shown)
         yield Quantity("", None, "computed", text=computed)
         if len(never):

@@ -11,6 +11,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pyarrow
 import pytest
 import torch
@@ -230,6 +231,9 @@ def test_padding_and_ignored_labels_are_left_out(name: str, side: str, save: Cal
         statistics = model_statistics(given, loader)
         assert statistics["pairwise_kl"] == pytest.approx(sb.pairwise_kld(expected).kld, rel=1e-4)
         assert statistics["rank_centered"] == sb.rank(expected).rank_centered.value
+    several_ids = torch.stack([row["input_ids"] for row in rows])
+    whole, alone = (several_ids, torch.stack([row["attention_mask"] for row in rows])), [*map(len, texts)]
+    assert sb.open(model, data=whole).shape == sb.open(model, data=[whole]).shape == (sum(alone) - len(alone), 60)
     words = [f"w{token}" for token in texts[-1]]
     text = sb.open(model, data=loader, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)).text
     assert (text.before(len(wanted) - 1, 50), text.sentence(len(wanted) - 2, 50)) == (
@@ -239,6 +243,21 @@ def test_padding_and_ignored_labels_are_left_out(name: str, side: str, save: Cal
     several = [each.tolist() for each in texts]
     for data in (without_labels, texts, several):
         assert sb.open(model, data=data).shape == (sum(LENGTHS) - len(LENGTHS), 60)
+
+
+def test_texts_of_which_some_are_missing(model: tuple[Path, Any, Any]) -> None:
+    expected = sb.open(model[0], data=[LINES[0], LINES[0]]).shape
+    for gap in (None, np.nan, pd.NA):
+        for data in ([LINES[0], gap, LINES[0]], [gap, LINES[0], LINES[0]]):
+            for form in (pd.Series(data), pd.DataFrame({"text": data}), pd.Series(data, dtype="string")):
+                assert sb.open(model[0], data=form).shape == expected
+
+
+def test_a_text_of_any_form_is_that_text(model: tuple[Path, Any, Any]) -> None:
+    """Bytes are text, and so is a sentence that names a file."""
+    for text in (LINES[0], f"w1 package.json: {LINES[0]}", f"w1 package.json:\n{LINES[0]}"):
+        assert sb.open(model[0], data=text).shape[0] > 5
+    assert sb.open(model[0], data=LINES[0].encode()).shape == sb.open(model[0], data=LINES[0]).shape
 
 
 def test_a_text_in_place_of_a_model() -> None:
@@ -256,6 +275,14 @@ def test_a_text_in_place_of_a_model() -> None:
             [{"input_ids": torch.ones(1, 9, dtype=torch.int64), "attention_mask": torch.zeros(1, 9)}],
             "no token is predi",
         ),
+        (
+            {"input_ids": [[*range(1, 59)] * 4], "labels": [[-100] * 3 + [*range(4, 12)] + [-100] * 221]},
+            "no token after the first .* of the text is a target: give a larger stride",
+        ),
+        ("", "the text is empty: give one, or its name"),
+        ("w1 \ud800 w2", "the text holds .*, half of a surrogate pair"),
+        ("my notes of the project.md", "cannot read my notes of the project.md"),
+        (Path("my own notes"), "'my own notes' is not a corpus"),
     ],
 )
 def test_what_is_not_a_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,16 @@ def test_bytes_of_any_characters(models: Any, tmp_path: Path) -> None:
         assert f"{scores.per_byte:.4f}, {math.log2(scores.per_byte):.4f} bits; {len(spelled):,} bytes" in str(scores)
         stored = sb.perplexity(dump(source, tmp_path / folder.name, states=True))
         assert (stored.bytes, stored.per_byte) == (scores.bytes, pytest.approx(scores.per_byte))
+    begun = f"{models[0]}-begun"
+    shutil.copytree(models[0], begun)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(begun, bos_token="!")
+    tokenizer.add_bos_token = True
+    tokenizer.save_pretrained(begun)
+    told = (
+        sb.perplexity(begun, data=TEXT, bos="on"),
+        sb.perplexity(begun, data="!" + TEXT.replace("\n", "\n!"), bos="on"),
+    )
+    assert told[0].bytes == told[1].bytes == told[0].tokens  # without the token that begins each line
     first = sb.perplexity(models[0], data=str(tmp_path / "t.txt"), context_length=64)
     assert first.per_byte == pytest.approx(first.perplexity)
 

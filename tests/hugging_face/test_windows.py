@@ -59,9 +59,9 @@ def test_each_token_is_predicted_once_from_its_window(
         context = ids[row // stride * stride : least + row]
         assert length - stride < len(context) <= length
         expected.append([float(context.sum()), float(len(context))])
-    later = hidden.rows(contexts // 2, contexts).clone()
+    later = hidden[contexts // 2 : contexts].clone()
     np.testing.assert_array_equal(later.numpy(), expected[contexts // 2 :])
-    blocks = [hidden.rows(row, min(row + 4, contexts)) for row in range(0, contexts, 4)]
+    blocks = [hidden[row : min(row + 4, contexts)] for row in range(0, contexts, 4)]
     np.testing.assert_array_equal(torch.cat(blocks).numpy(), expected)
     assert sum(read) == -(-contexts // stride)
 
@@ -163,7 +163,7 @@ def test_a_long_text_is_encoded_in_pieces(scheme: str, monkeypatch: pytest.Monke
     pieces = [*wrapped._pieces(text)]
     assert len(pieces) > 5
     assert max(map(len, pieces)) < 1200
-    found, _ = wrapped.encode(text, bos="off", vocab_size=400)
+    found, *_ = wrapped.encode(text, bos="off", vocab_size=400)
     assert found.tolist() == tokenizer.encode(text, add_special_tokens=False).ids
 
 

@@ -71,6 +71,8 @@ def test_a_real_trainer_logs_them(tmp_path: Path) -> None:
     assert logged[-1]["bottleneck/pairwise_kl"] == pytest.approx(now["pairwise_kl"], rel=1e-6)
     assert logged[0]["bottleneck/pairwise_kl"] != logged[1]["bottleneck/pairwise_kl"]
     assert all(math.isfinite(value) for value in now.values())
+    trainer.train()  # again to the same step, whose last one is measured again
+    assert len(own) == 4
 
 
 def test_one_text_that_is_longer_or_shorter_than_a_window() -> None:

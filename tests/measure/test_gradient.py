@@ -158,7 +158,7 @@ def test_both_ways_are_one(head: str, size: int, repeatable: None, monkeypatch: 
 def test_a_layer_of_equal_rows_passes_nothing(row: float) -> None:
     found = gradient(heads.Softmax.of(torch.full((12, 3), row)), hidden=torch.ones(9, 3), targets=torch.arange(9))
     assert (found.directions, found.kept, found.lost) == (0, 0.0, 1.0)
-    assert "reaches the hidden states: W gives all tokens the same logits" in str(found)
+    assert "reaches the hidden states: all tokens have the same logits" in str(found)
 
 
 def test_masked_tokens_and_a_model_that_is_certain() -> None:

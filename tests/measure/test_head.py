@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import argmaxable
-from softmax_bottleneck.errors import BottleneckError, SourceError
+from softmax_bottleneck.errors import BottleneckError, ConfigurationError, SourceError
 from softmax_bottleneck.measure import head_rows
 from softmax_bottleneck.sources import open_source
 from softmax_bottleneck.theory import unargmaxable
@@ -215,6 +215,13 @@ def test_heads_with_one_softmax(runs: dict[str, Path], head: str) -> None:
     assert torch.equal(logits.argmax(1), torch.from_numpy(tokens))
 
 
+@pytest.mark.parametrize("head", ["softmax", "sigsoftmax", "mos", "mixtape"])
+def test_the_next_command_is_one_that_the_layer_has(head: str) -> None:
+    rows = dict(sb.head(sb.heads.build(head, hidden_size=4, vocab_size=9)).rows(details=True))
+    follows = head in ("softmax", "sigsoftmax")
+    assert ("argmax" in rows, "argmaxable" in rows["next"]) == (follows, follows)
+
+
 @pytest.mark.parametrize("scale", [-2.0, 0.5])
 def test_a_negative_scale_turns_the_order_around(scale: float) -> None:
     head = sb.heads.Softmax(2, 12, scale=scale).double()
@@ -242,6 +249,14 @@ def test_a_negative_scale_turns_the_order_around(scale: float) -> None:
 def test_what_is_refused(measure: Any, source: Any, sentence: str, runs: dict[str, Path]) -> None:
     with pytest.raises(BottleneckError, match=sentence):
         measure(runs["mos"] if isinstance(source, str) and source == "mos" else source)
+
+
+@pytest.mark.parametrize("measure", [sb.head, argmaxable])
+def test_a_bias_is_that_of_W_alone(measure: Any, runs: dict[str, Path]) -> None:
+    layer = torch.nn.Linear(3, 9, bias=False)
+    for source in (runs["softmax"], layer, open_source(layer.weight.detach().numpy(), kind="matrix")):
+        with pytest.raises(ConfigurationError, match=r"bias does not apply to .*, but to W as an array or in a file"):
+            measure(source, bias="b.npy")
 
 
 def test_a_transposed_layer_is_asked_about() -> None:

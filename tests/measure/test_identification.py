@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, LlamaConfig
 
-from softmax_bottleneck import heads, identify
+from softmax_bottleneck import dump, heads, identify
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face.final_norm import final_ellipse
@@ -340,11 +340,11 @@ def test_a_bias_is_that_of_rows_made_of_states_too(tmp_path: Path, repeatable: N
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array.numpy())
     h, w, b = (str(tmp_path / f"{name}.npy") for name in arrays)
-    done = CliRunner().invoke(main, ["identify", h, w, "--head", w, "--bias", b, "--json", "-"])
-    assert json.loads(done.stdout)["verdict"] == LAYER, done.output
     np.save(tmp_path / "rows.npy", (arrays["h"] @ arrays["w"].T + arrays["b"]).log_softmax(1).numpy())
-    done = CliRunner().invoke(main, ["identify", str(tmp_path / "rows.npy"), w, "--bias", b, "--json", "-"])
-    assert json.loads(done.stdout)["verdict"] == LAYER, done.output
+    states = dump(h, tmp_path / "states", head=w, states=True)  # which have a layer of their own, without a bias
+    for rows, *head, verdict in ((h, "--head", w, LAYER), (tmp_path / "rows.npy", LAYER), (states, EDITED)):
+        done = CliRunner().invoke(main, ["identify", str(rows), w, *head, "--bias", b, "--json", "-"])
+        assert json.loads(done.stdout)["verdict"] == verdict, done.output
 
 
 @pytest.mark.parametrize("offset", [0, -10])

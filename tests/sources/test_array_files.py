@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,18 @@ def test_an_index_of_few_contexts_is_not_a_token(suffix: str, tmp_path: Path) ->
     table.to_parquet(tmp_path / "m.parquet")
     with pytest.raises(BottleneckError, match="column 0, context, holds whole numbers and others do not"):
         open_source(str(tmp_path / f"m{suffix}"), kind="logits")
+
+
+@pytest.mark.parametrize("measure", [partial(sb.rank, kind="logits"), sb.singular_values])
+def test_blocks_of_tables_are_tables(measure: Any, tmp_path: Path) -> None:
+    """The index of a table is no token, whole or in blocks; columns that ids name stand in their order."""
+    pd.DataFrame(logits := np.random.default_rng(0).standard_normal((40, 5))).to_csv(tmp_path / "m.csv")
+    whole = pd.read_csv(tmp_path / "m.csv")
+    for blocks in (whole, [whole[:20], whole[20:]], iter([whole[:20], whole[20:]])):
+        with pytest.raises(BottleneckError, match="column 0, Unnamed: 0, holds whole numbers and others do not"):
+            measure(blocks)
+    table = pd.DataFrame(logits)[[3, 0, 4, 1, 2]]
+    assert rows_of(open_source([table[:20], table[20:]], kind="matrix"), 40) == pytest.approx(logits)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import softmax
 
@@ -95,6 +96,16 @@ def test_sums_that_rounding_moves_far_from_one() -> None:
         found = sb.compare(sb.open(rounded, kind="probabilities"), np.log(model)).statistics["kl"]
         assert abs(found.value - (exact * np.log(exact / model)).sum(1).mean()) <= found.roundoff
         assert sb.rank(rounded, kind="probabilities").rank.at_least
+
+
+def test_columns_that_are_named_by_ids_stand_in_that_order(tmp_path: Path) -> None:
+    """Decimals make other intervals of the same table, which are of the same tokens."""
+    few = np.round(softmax(Z[:, :5], 1), 4)
+    order = [3, 0, 4, 1, 2]
+    pd.DataFrame(few[:, order], columns=[str(token) for token in order]).to_parquet(tmp_path / "p.parquet")
+    one, other = (sb.compare(sb.open(each, kind="probabilities"), np.log(softmax(Z[:, 5:10], 1))).statistics["kl"]
+                  for each in (few, tmp_path / "p.parquet"))  # fmt: skip
+    assert (one.value, one.roundoff) == (other.value, other.roundoff)
 
 
 def test_masked_tokens_can_be_dropped() -> None:

@@ -24,6 +24,7 @@ import softmax_bottleneck as sb
 from softmax_bottleneck import compare, rank
 from softmax_bottleneck.errors import BottleneckError, SourceError
 from softmax_bottleneck.language_models.text import Text
+from softmax_bottleneck.measure import estimate_cost
 from softmax_bottleneck.measure.dumping import dump
 from softmax_bottleneck.sources import TopK, open_source
 
@@ -351,3 +352,10 @@ def test_a_dump_of_the_likeliest_tokens(tmp_path: Path) -> None:
         with pytest.raises(BottleneckError, match=told):
             dump(log_p, tmp_path / path, **how)
         assert not (tmp_path / path).exists()
+    for columns in ({"a": [1.0, 2.0]}, {"token_ids": [[1]], "log_probs": [[0.0]], "text": ["more"]}):
+        pyarrow.parquet.write_table(pyarrow.table(columns), place := tmp_path / "u.parquet")
+        with pytest.raises(BottleneckError, match="another file is there, not likeliest tokens; name another file"):
+            dump(log_p, place, top=3)
+        assert pyarrow.parquet.read_schema(place).names == [*columns]
+    with pytest.raises(SourceError, match="the cost of its lower bound is not estimated"):
+        estimate_cost(tmp_path / "t.parquet")

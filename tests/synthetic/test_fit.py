@@ -49,6 +49,17 @@ def test_every_model_learns(model: str) -> None:
     assert agreement(head, found.contexts, blocks).kl == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", [0, 2, 3])
+@pytest.mark.parametrize("cycles", [1, 3])
+def test_as_many_dimensions_as_tokens_fit_exactly(seed: int, cycles: int) -> None:
+    """P* of float32 does not sum to one: nothing but a constant on all logits would lower the divergence further."""
+    blocks = DirichletBlocks(20, 3, 0.1, seed)
+    found = fit(head := build("softmax", vocab=3, dim=3, seed=seed), Targets(blocks), config=FitConfig(cycles=cycles))
+    assert not found.diverged
+    assert min(value for _, value in found.curve) > -1e-6
+    assert 0 <= agreement(head, found.contexts, blocks).kl < 1e-6
+
+
 def test_a_fit_is_never_better_than_what_is_attainable() -> None:
     blocks = DirichletBlocks(80, 40, 0.1)
     head = build("softmax", vocab=40, dim=3, seed=0)
