@@ -138,13 +138,14 @@ class OutputError(BottleneckError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's text, or its class where it has none.
+    """Return the first line of an exception's text, with the next one after a colon, or its class where it has none.
 
     Example:
-        >>> first_line(ValueError("no row\\n  at line 3")), first_line(MemoryError())
-        ('no row', 'MemoryError')
+        >>> first_line(ValueError("no row\\n  at line 3")), first_line(MemoryError()), first_line(OSError("a:\\n b"))
+        ('no row', 'MemoryError', 'a: b')
     """
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    first, *others = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{first} {others[0].strip()}" if others and first.endswith(":") else first
 
 
 def look_up(what: str, name: object, registry: Mapping[str, Entry]) -> Entry:

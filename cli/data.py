@@ -96,6 +96,8 @@ def get(name: str, sources: tuple[Path, ...], urls: tuple[str, ...]) -> None:
     from softmax_bottleneck.hugging_face.pretrained import PRETRAINED
 
     if model := PRETRAINED.get(name):
+        if urls or len(sources) > 1:
+            raise click.UsageError(f"{name} is a model, which is read from one --from PATH, and from no --url")
         echo(model.get(next(iter(sources), None)))
         return
     report = progress()

@@ -112,6 +112,6 @@ def check(path: Path) -> str:
         corpus = read_ids(path.resolve())
         tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
         return f"a complete corpus: {tokens} tokens; every file matches its checksum"
-    if (path / CONFIG).exists():
+    if (path / CONFIG).exists() or not path.exists():
         read_config(path)  # which says what is wrong with it
     raise SourceError(f"{path} is neither a run folder, a log-probability store, hidden states nor a corpus")

@@ -12,7 +12,7 @@ import rich_click as click
 
 from .options import FIGURES, Count, completing, example, memory_option, progress, style_option
 from .outputs import echo
-from .paths import Figure, Output, ResultFiles
+from .paths import Figure, Output, ResultFiles, holds_spectra
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -79,7 +79,15 @@ def is_saved(name: str) -> bool:
 
     path = Path(name)
     is_source = (path / "config.json").exists() or path.suffix == ".zarr" or sniff(path) is not None
-    return (path.is_dir() and not is_source) or path.suffix in (".json", ".npz")
+    is_spectrum = path.suffix == ".npz" and (path.with_suffix(".json").exists() or holds_spectra(path))
+    return (path.is_dir() and not is_source) or path.suffix == ".json" or is_spectrum
+
+
+def is_gallery(path: Path) -> bool:
+    """Return whether a file is a page that shows all figures and tables."""
+    from softmax_bottleneck.figures.output import TITLE
+
+    return path.read_bytes().startswith(TITLE.encode())
 
 
 @click.command("report", epilog=example("bottleneck report demo/reports --out demo/report.html"))
@@ -147,7 +155,7 @@ def report(
 @style_option
 @click.option("--readme", type=Output(), metavar="FILE.md",
               help="Write the tables of a Markdown file, each after its comment <!-- table NAME -->.")  # fmt: skip
-@click.option("--gallery", type=Output("a gallery", ".md"), metavar="FILE.md",
+@click.option("--gallery", type=Output("a gallery", ".md", is_own=is_gallery), metavar="FILE.md",
               help="Write a page that shows all figures and tables.")  # fmt: skip
 def figures(
     names: tuple[str, ...],

@@ -101,7 +101,7 @@ def compare(
     from softmax_bottleneck.measure import compare
 
     results = compare(sources, device=device, progress=progress(), **options)
-    show_all(results, "details" if details else as_format, json_to)
+    show_all(results, as_format or ("details" if details else None), json_to)
     if not any(each.passed for each in results):
         raise Exit(NONE_PASSES)
 

@@ -90,14 +90,14 @@ def command(
     from softmax_bottleneck.measure import RankReport, RankReports
     from softmax_bottleneck.spectrum import write_spectra
 
-    if settings["dry_run"] and (strict or save_spectrum is not None):
-        raise click.UsageError("--dry-run measures nothing, so --save-spectrum and --strict do not go with it")
+    if settings["dry_run"] and (strict or save_spectrum is not None or plot_to is not None):
+        raise click.UsageError("--dry-run measures nothing, so --save-spectrum, --plot and --strict do not go with it")
     if plot_to is not None and not settings["checkpoints"]:
         raise click.UsageError("--plot draws --checkpoints; 'bottleneck spectrum' draws singular values")
 
     def show(results: Sequence[Result]) -> None:
         if processes.first:
-            show_all(results, "details" if details else as_format, json_to)
+            show_all(results, as_format or ("details" if details else None), json_to)
 
     models = [each.description["path"] for each in sources.values() if each.description["kind"] == "hugging-face"]
     results = measure_all(sources, lambda source: _measured(source, processes, **settings), show)
@@ -137,5 +137,5 @@ def _measured(
         return estimate_cost(source, **settings)
     report = rank(source, processes=processes, progress=progress(), checkpoint=checkpoints, **settings)
     if extended is not None:
-        report = replace(report, more=(*report.more, power_law_quantity(report.spectrum.values)))
+        report = replace(report, more=(*report.more, power_law_quantity(report.spectrum.values, report.rank.low)))
     return report

@@ -21,6 +21,8 @@ FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
 END = "<!-- end of table -->"
 BLOCK = re.compile(rf"(<!-- table (\S+) -->)(?:(?:(?!<!-- table ).)*?{END})?", re.DOTALL)
 """A table of the registry inside a Markdown file, with its comments; where there is none yet, the first of them."""
+TITLE = "# Every figure and table"
+"""First line of the gallery."""
 INTRODUCTION = """\
 Made from saved results by `bottleneck figures --gallery docs/gallery.md --results figures/results`. Published and
 measured numbers stand in rows or columns of their own; [the end](#not-measured-yet) lists what is not measured yet."""
@@ -108,7 +110,7 @@ def write_gallery(page: Path, results: SavedResults) -> Drawn:
             content = f"![{name}]({folder.name}/{name}.png)"
         parts += [f"## {name}", content, escape_markdown(entry.caption(data))]
     contents = [f"{kind}: {', '.join(links)}." for kind, links in shown.items()]
-    parts = ["# Every figure and table", INTRODUCTION, *contents, *parts]
+    parts = [TITLE, INTRODUCTION, *contents, *parts]
     parts += ["## Not measured yet", "\n".join(f"* {name}: {escape_markdown(text)}" for name, text in gaps)]
     write_bytes(page, ("\n\n".join(parts) + "\n").encode())
     return Drawn((page, *files), tuple(gaps))

@@ -19,7 +19,7 @@ import pandas as pd
 
 from softmax_bottleneck.core.json_file import explain_read_errors, read_json
 from softmax_bottleneck.corpora import catalogue
-from softmax_bottleneck.errors import ConfigurationError, Parameter
+from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.heads import REGISTRY
 from softmax_bottleneck.language_models.checkpoint import CONFIG, VOCABULARY
 from softmax_bottleneck.results.base import by_numbers, short_names
@@ -186,7 +186,7 @@ def read(folder: Path, files: Sequence[Path] | None = None) -> SavedResults:
             place, or two files disagree about one measurement.
     """
     if not folder.is_dir():
-        raise ConfigurationError(f"the folder {folder} does not exist; name one of results with ", Parameter("results"))
+        raise ConfigurationError(f"the folder {folder} does not exist; name one of results")
     paths = (path for path in sorted(folder.rglob("[!.]*.json")) if path.name not in (CONFIG, VOCABULARY))  # of runs
     parts = {path: read_file(path, folder) for path in (paths if files is None else files)}
     saved = [each for several in parts.values() for each in several]

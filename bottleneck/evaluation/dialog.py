@@ -45,6 +45,11 @@ class Score:
     low: float
     high: float
 
+    @property
+    def value(self) -> float:
+        """The mean."""
+        return self.mean
+
 
 @dataclass(frozen=True)
 class Bleu(Result, kind="bleu"):

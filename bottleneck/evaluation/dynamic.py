@@ -47,10 +47,12 @@ class Dynamic:
     """Tokens between two updates."""
 
     def __post_init__(self) -> None:
-        if not (self.learning_rate > 0 and self.epsilon > 0 and 0 <= self.decay < math.inf and self.bptt >= 1):
+        is_finite = all(map(math.isfinite, (self.learning_rate, self.epsilon, self.decay)))
+        if not (is_finite and self.learning_rate > 0 and self.epsilon > 0 and self.decay >= 0 and self.bptt >= 1):
             raise ConfigurationError(
-                "dynamic evaluation needs a learning rate and an epsilon above 0, a decay that is not negative and a "
-                f"bptt of at least 1, not {self.learning_rate}, {self.epsilon}, {self.decay} and {self.bptt}"
+                "dynamic evaluation needs a finite learning rate and epsilon above 0, a finite decay that is not "
+                f"negative, and a bptt of at least 1, not "
+                f"{self.learning_rate}, {self.epsilon}, {self.decay} and {self.bptt}"
             )
 
 

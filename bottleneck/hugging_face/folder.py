@@ -189,7 +189,12 @@ def weight_files(path: Path, *, allow_pickle: bool = False) -> list[Path]:
 
 
 def check_merged(path: Path) -> None:
-    """Refuse a folder in which each process of a training left its part of the weights."""
+    """Refuse an adapter alone, and a folder in which each process of a training left its part of the weights."""
+    if exists(path / ADAPTER):
+        raise SourceError(
+            f"{path} holds an adapter ({ADAPTER}): merge it into its model by merge_and_unload() of the package peft, "
+            "and save that model"
+        )
     for part in sorted(part for pattern in _PARTS for part in path.glob(pattern)):
         merge = f"accelerate merge-weights {part.parent} OUT" if part.suffix == ".distcp" else "zero_to_fp32.py"
         raise SourceError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..language_models.checked_product import weight_of
 from . import gguf
 from .folder import stored_tensors
-from .loading import Loadable, is_same_name, output_layer
+from .loading import FLOATING, Loadable, is_same_name, output_layer
 
 RENAMED = {"lm_head": "embed_out"}
 """Names of modules that transformers renames when it reads a file, and their names in the file: GPT-NeoX's."""
@@ -60,11 +60,11 @@ def _from_safetensors(model: Loadable, parameter: Tensor) -> Tensor | None:
         for each in stored_tensors(files)
         if "." in each.name and any(is_same_name(each.name, name) for name in names)
     ]
-    if len(fitting) != 1:
+    if len(fitting) != 1 or fitting[0].dtype not in FLOATING:  # others have scales, which the model applies
         return None
     with safe_open(fitting[0].file, framework="pt") as opened:
         tensor: Tensor = opened.get_tensor(fitting[0].name)
-    return tensor if tensor.is_floating_point() else None
+    return tensor
 
 
 def _from_gguf(file: Path) -> tuple[list[Tensor], str]:

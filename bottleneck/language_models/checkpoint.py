@@ -179,6 +179,8 @@ def load_tensors_into(
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return the ``config.json`` of a run folder, finished or not."""
+    if path.is_file():
+        raise RunError(f"{path} is a file, not a run folder")
     if not path.is_dir():
         raise RunError(f"the run folder {path} does not exist; 'bottleneck train --preset NAME --out {path}' makes one")
     file = path / CONFIG

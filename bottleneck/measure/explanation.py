@@ -17,6 +17,9 @@ that fit while others do not from which they come from several models."""
 CLEAR = 10.0
 """Margin by which a direction of the rows has to exceed roundoff, and a bias roundoff times the mean context vector
 over the deviations from it: what a change of W makes of the deviations would then be seen as well."""
+TINY = float(np.finfo(np.float64).tiny)
+BELOW = 50.0
+"""How many nats masked entries lie below all others where no other entry of their row has their number."""
 NAMED = 8
 """Number of tokens that a sentence names."""
 
@@ -28,6 +31,11 @@ class Explanation:
     fit: RowFits
     edit: str = ""
     doubt: str = ""
+    of_differences: bool = False
+    """Whether ``fit`` is that of differences of the rows."""
+    least: float = np.inf
+    """Median of what rows leave with their bias in other strengths, or their differences leave over √2, over the size
+    of the rows; where the first is not the fit."""
 
 
 def explain(entries: Entries, span: Span, d: int) -> Explanation:
@@ -43,7 +51,7 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
         if enough and span.fit(*pairs).fits.all():
             return Explanation(plain, f"with a bias of rank 1 on {_tokens(edited)}")
         lowest = np.where(plain.seen, rows, np.inf).min(1, keepdims=True)
-        if (rows < lowest)[edited].all():
+        if (rows < lowest)[edited].all() and _are_masked(rows, edited, lowest, error):
             return Explanation(plain, f"but for {_tokens(edited)}, which lie below all others, as masked ones do")
         text = f"the rows lie in the span of W but for {_tokens(edited)}: edited logits, or rows of W that differ"
         return Explanation(plain, doubt=text)
@@ -51,13 +59,15 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
     some = f"{plain.fits.sum():,} of {n:,} rows lie in the span of W{but}, and the others not"
     if 2 * plain.fits.sum() >= n:
         return Explanation(plain, doubt=some)
+    sizes, least = plain.left / np.maximum(plain.outside, TINY), np.inf
     if (own := entries.bias - span.basis @ (span.basis.T @ entries.bias)).any():
         scaled = span.with_vector(own / np.linalg.norm(own)).fit_most(rows, seen, error)
         if scaled.fits.all():
             times = 1 + scaled.coefficients[:, -1] / np.linalg.norm(own)
-            least, most = (f"{each:.3g}" for each in (times.min(), times.max()))
-            strength = least if least == most else f"{least} to {most}"
+            low, high = (f"{each:.3g}" for each in (times.min(), times.max()))
+            strength = low if low == high else f"{low} to {high}"
             return Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
+        least = float(np.median(scaled.outside))
     if not enough:
         few = "a single row" if n == 1 else f"rows that share hardly more than d = {d:,} tokens"
         return Explanation(plain, doubt=f"{few}, whose output bias may be any vector")
@@ -66,7 +76,9 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
         return _common(plain, without, span, pairs[1] & ~without.seen)
     if plain.fits.mean() >= SOME:
         return Explanation(plain, doubt=some)
-    left = np.where(plain.seen, plain.residual, 0.0)
+    least = min(least, float(np.median(without.left / np.maximum(sizes, TINY))) / np.sqrt(2))
+    whole = plain.seen.all(0)  # an entry that is left out of one row alone hides what is common to the rows
+    left = plain.residual[:, whole] if whole.sum() >= d + 2 else np.where(plain.seen, plain.residual, 0.0)
     values, vectors = np.linalg.eigh(left @ left.T)
     if values[-1] > ONE * values.sum() and np.ptp(np.sign(vectors[:, -1])) == 0:
         return Explanation(plain, doubt="one vector in other strengths from row to row is added: a bias at several "
@@ -76,7 +88,7 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
     if np.median(plain.outside) < CLOSE and _need_more_columns(entries, plain, d):
         return Explanation(plain, doubt=f"no output layer with d = {d:,} makes these rows: noise on this one's "
                             "logits, a watermark, or a mixture of models")  # fmt: skip
-    return Explanation(plain)
+    return Explanation(plain, least=least)
 
 
 def _need_more_columns(entries: Entries, fit: RowFits, d: int) -> bool:
@@ -124,7 +136,17 @@ def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> Explana
     if edited.any():
         but = f"the differences of the rows lie in the span of W but for {_tokens(edited)}"
         return Explanation(pairs, doubt=f"{but}: edited logits, or rows of W that differ")
-    return Explanation(pairs, "with a bias of rank 1 on most tokens")
+    return Explanation(pairs, "with a bias of rank 1 on most tokens", of_differences=True)
+
+
+def _are_masked(rows: Matrix, edited: Mask, lowest: Matrix, error: Matrix) -> bool:
+    """Return whether edited entries, which lie below all others, do so by far, or are one number in each row."""
+    if ((lowest - rows)[edited] >= BELOW).all():
+        return True
+    some = edited.any(1)
+    numbers = np.where(edited, rows, np.nan)[some]
+    is_one = np.nanmax(numbers, 1) - np.nanmin(numbers, 1) <= 2 * error.max()
+    return bool((is_one & (edited.sum(1)[some] > 1)).all())
 
 
 def _tokens(edited: Mask) -> str:
@@ -137,9 +159,10 @@ def _tokens(edited: Mask) -> str:
     )
 
 
-def used_directions(fit: RowFits) -> int | None:
+def used_directions(found: Explanation, span: Span) -> int | None:
     """Return the number of directions of W that different rows use, or ``None`` if they use almost all they can."""
-    rows, noise = fit.coefficients[:, 1:], fit.moved * fit.spread
+    fit = found.fit
+    rows, noise = fit.coefficients[:, 1 : span.basis.shape[1]], fit.moved * fit.spread
     n, r = rows.shape
     values, of_noise = np.linalg.svd(rows / noise[:, None], compute_uv=False), np.sqrt(n) + np.sqrt(r)  # the largest
     used = int((values > CLEAR * of_noise).sum())
@@ -147,4 +170,4 @@ def used_directions(fit: RowFits) -> int | None:
         return None
     along = np.sort(rows @ np.linalg.svd(rows, full_matrices=False)[2][0])
     apart = 1 + int((np.diff(along) > CLEAR * noise.max()).sum())  # equal states, but for rounding, count once
-    return used if 0 < used < min(r - 1, apart) else None
+    return used if 0 < used < min(r - 1, apart - found.of_differences) else None  # whose sum is zero

@@ -13,6 +13,7 @@ from ..core.checks import shown, typed
 from ..errors import ConfigurationError
 from ..results.quantity import Quantity
 from ..sources import ExtendedSource
+from ..spectrum import numerical_rank
 from ..theory import PowerLaw, power_law
 
 GROUPS = 10
@@ -26,7 +27,7 @@ class ExtendedStructure:
     values: NDArray[np.float64]
     """(histories,), descending."""
     law: PowerLaw
-    """Power law fitted to the values; its interval is that of the regression line."""
+    """Power law fitted to half of the values, and to none at roundoff; its interval is that of the regression line."""
     low: float | None
     """Lower end of the exponent's 95 % confidence interval over futures, from a jackknife that leaves out a tenth at a
     time. ``None`` for a single future."""
@@ -67,7 +68,8 @@ def extended_structure(source: ExtendedSource, *, ranks: Sequence[int] | None = 
     gram = np.sum(parts, axis=0)
     squares, V = np.linalg.eigh(gram)
     values, V = np.sqrt(squares.clip(min=0))[::-1], V[:, ::-1]
-    law = power_law(values)
+    firm = numerical_rank(values, shape=(rows, count * source.shape[1]), eps=source.precision.value).low
+    law = power_law(values, last=max(3, min(rows // 2, firm)))
     low = high = None
     if len(groups) > 1:
         left_out = np.array([_exponent(gram - part, law) for part in parts])
@@ -99,12 +101,11 @@ def _divergences(block: NDArray[np.float64], V: NDArray[np.float64], ranks: Sequ
     return np.array(means)
 
 
-def power_law_quantity(values: NDArray[np.float64]) -> Quantity:
-    """Return the power law of an extended logit matrix's singular values."""
-    positive = values[values > 0]
-    if len(positive) < 6:
+def power_law_quantity(values: NDArray[np.float64], firm: int) -> Quantity:
+    """Return the power law of an extended logit matrix's singular values; those after ``firm`` are roundoff."""
+    if (last := min(len(values) // 2, firm)) < 3:
         return Quantity("power_law", {}, "power law", text="too few singular values for a line")
-    law = power_law(positive)
+    law = power_law(values, last=last)
     text = (
         f"σ_i ~ i^−{law.exponent:.3f} ({law.low:.3f} to {law.high:.3f}) over i = {law.first:,} to {law.last:,}, "
         f"R² = {law.r_squared:.3f}"

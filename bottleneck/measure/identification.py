@@ -37,6 +37,8 @@ SAME, LAYER, EDITED, STATES, NOT, UNKNOWN = (
 )
 """The verdicts."""
 COMPARE = Sentence(Function("compare"), " measures how far the model's distributions are from the rows")
+HIDDEN = "logits in bfloat16 would leave as much outside the span of W"
+"""Begins the reason of a verdict on rows that do not show their type."""
 SEEN = 0.5
 """Least size of what rows hold beyond the directions of a layer, over that of noise that is seen in them, from which
 they hold it: of rounded rows 0.65 and more was seen, and of rows whose last directions look like noise next to none."""
@@ -185,12 +187,13 @@ def _identified(rows: Source, layer: OutputWeights) -> Identification:
     found = _tested(rows, entries, layer, norm)
     for dtype in (torch.bfloat16, torch.float16):
         W, b = (each if each is None else each.to(dtype).float() for each in (layer.weight, layer.bias))
-        if found.verdict != NOT or found.span is None or W is None or torch.equal(W, layer.weight):
+        if found.verdict not in (NOT, UNKNOWN) or found.span is None or W is None or torch.equal(W, layer.weight):
             continue
         stored = str(dtype).removeprefix("torch.")
         narrow = _tested(rows, entries, replace(layer, weight=W, bias=b, stored=stored), norm)
         is_closer = narrow.span is not None and 2 * narrow.span.value < found.span.value
-        if narrow.verdict != NOT and (narrow.verdict != UNKNOWN or is_closer):
+        may_be = found.verdict == NOT and narrow.why.startswith(HIDDEN)
+        if narrow.verdict != NOT and (narrow.verdict != UNKNOWN or is_closer or may_be):
             return replace(narrow, why=f"{narrow.why}; W is in {stored} here, as in a model that runs in it")
     return found
 
@@ -218,14 +221,14 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
     rounding = 0.0
     if _may_hide_a_rounding(rows, d, entries):
         logits = np.where(found.fit.seen, span.hidden(found.fit) @ W.T + np.where(np.isfinite(bias), bias, 0.0), np.nan)
-        sizes = np.sqrt(np.nanmean(logits**2, 1)) / np.nanstd(logits, 1)  # of what is rounded, and of the rows
-        rounding = EPS["bfloat16"] / np.sqrt(12) * float(np.median(sizes))  # a root mean square
+        sizes = np.maximum(np.sqrt(np.nanmean(logits**2, 1)), 1)  # of what is rounded: logits, or logs of probabilities
+        rounding = EPS["bfloat16"] / np.sqrt(12) * float(np.median(sizes / np.nanstd(logits, 1)))  # a root mean square
     verdict, why = _verdict(found, *measured[1:], rounding=rounding)
     if entries.noisy and verdict not in (NOT, UNKNOWN) and noise_seen(entries, found.fit, span, d) < SEEN:
         plain = _tested(rows, Entries.of(rows, (len(layer.weight), d), noise=False), layer, norm)
         why = "the rows do not show whether they were rounded, or W was changed"
         return replace(plain, verdict=UNKNOWN, why=why) if plain.verdict == NOT else plain
-    if verdict in (LAYER, STATES) and (used := used_directions(found.fit)) is not None:
+    if verdict in (LAYER, STATES, EDITED) and (used := used_directions(found, span)) is not None:
         verdict, why = UNKNOWN, f"the rows lie in the span of W, and use {used:,} of its {span.basis.shape[1] - 1:,} "
         why += "directions alone, as those of a pruned or low-rank version of it do"
     apart = int((np.abs(squares[0]) > CLEAR * squares[1]).sum())
@@ -292,11 +295,8 @@ def _verdict(found: Explanation, ellipse: Test | None, mean: Test | None, *, rou
     fit = found.fit
     if np.median(fit.limit) >= np.median(np.sqrt(1 - (fit.coefficients.shape[1] - 1) / (fit.seen.sum(1) - 1))):
         return UNKNOWN, "the rows are so coarse, or so few tokens are seen, that any W would fit"
-    if not fit.fits.all() and np.median(fit.outside) <= rounding:
-        return (
-            UNKNOWN,
-            "logits in bfloat16 would leave as much outside the span of W, and the rows do not show their type",
-        )
+    if not fit.fits.all() and min(np.median(fit.outside), found.least) <= rounding:
+        return UNKNOWN, f"{HIDDEN}, and the rows do not show their type"
     if found.doubt:
         return UNKNOWN, found.doubt
     if not fit.fits.all():

@@ -120,18 +120,18 @@ def checkpoints(folder: str | Path) -> list[Path]:
         SourceError: for a folder without checkpoints.
     """
     places = (Path(folder) / CHECKPOINTS, Path(folder))
-    found = {
-        int(match["number"]): path
+    found = [
+        (int(match["number"]), path)
         for place in places
-        for path in sorted(place.glob("*[-_]*"))
+        for path in place.glob("*[-_]*")
         if path.is_dir() and (match := STEP.fullmatch(path.name)) and not match["run"]
-    }
+    ]
     if not found:
         raise SourceError(
             f"{folder} holds no checkpoints: train a run with training.keep_checkpoints=true, or give the folder "
             "in which a Trainer wrote checkpoint-100 and so on"
         )
-    return [found[step] for step in sorted(found)]
+    return [path for _, path in sorted(found)]
 
 
 def steps_of(names: Iterable[object]) -> tuple[str, list[int]] | None:

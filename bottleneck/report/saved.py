@@ -87,11 +87,18 @@ def _model(saved: Saved, others: Iterable[Saved]) -> Model:
     return Model(report, f"{saved.path}, written by version {saved.report['version']}", key, numbers, drawn)
 
 
+def _measured(saved: Saved) -> dict[str, Any]:
+    """Return what was measured, by whatever label."""
+    return {key: value for key, value in saved.source.items() if key != "label"}
+
+
 def _numbers(saved: Saved, others: Iterable[Saved]) -> tuple[dict[str, float], Any]:
     """Return a model's other numbers by name, and its drawn divergences: of its name and folder, or of its source."""
 
     def is_of(other: Saved) -> bool:
-        return (other.path.parent, other.key) == (saved.path.parent, saved.key) or other.source == saved.source
+        vocabs = {each.report.get("vocab") for each in (other, saved)} - {None}
+        is_same = _measured(other) == _measured(saved) and len(vocabs) < 2  # with the same tokens
+        return is_same or (other.path.parent, other.key) == (saved.path.parent, saved.key)
 
     same = [saved, *(other for other in others if is_of(other))]
     found = [number for each in same for number in each.numbers() if number["epoch"] is None]

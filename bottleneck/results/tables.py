@@ -30,7 +30,8 @@ LATEX = str.maketrans(
         "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
         "|": r"\textbar{}", "\n": " ", "±": r"$\pm$", "×": r"$\times$", "–": "--", "−": "$-$", "†": r"\textdagger{}",
         "σ": r"$\sigma$", "α": r"$\alpha$", "ε": r"$\varepsilon$", "≥": r"$\geq$", "≤": r"$\leq$", "·": r"$\cdot$",
-        "₁": "$_1$", "⁵": "$^5$", "⁶": "$^6$", "∞": r"$\infty$", "‖": r"$\|$",
+        "₁": "$_1$", "∞": r"$\infty$", "‖": r"$\|$", "Σ": r"$\Sigma$", "η": r"$\eta$", "λ": r"$\lambda$",
+        "≈": r"$\approx$", **{up: f"$^{sign}$" for up, sign in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)},
     }
 )  # fmt: skip
 

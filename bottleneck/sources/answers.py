@@ -155,7 +155,9 @@ def _records(path: Path) -> Iterator[Any]:
 
 def _places(record: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield the place, the key and the value of everything in an answer."""
-    for key, value in enumerate(record) if isinstance(record, list) else dict.items(record or {}):
+    for key, value in (
+        enumerate(record) if isinstance(record, list) else dict.items(record if isinstance(record, dict) else {})
+    ):
         yield f"{place}{key}", key, value
         if isinstance(value, list | dict):
             yield from _places(value, f"{place}{key}.")
@@ -173,6 +175,9 @@ def _answers(record: Any, around: Mapping[str, Any]) -> Iterator[Answer]:
     prompt = record.get("input_token_logprobs")
     if prompt and record.get("prompt_tokens", 0) > len(prompt):  # what it begins with is unknown
         record = {key: value for key, value in record.items() if not key.startswith("input_")}
+    inside = record.get("logprobs")
+    if isinstance(inside, Mapping) and isinstance(rows := inside.get("top_logprobs"), list) and rows[:1] == [None]:
+        record = {key: value for key, value in record.items() if key != "prompt_logprobs"}  # an echo has it again
     around = {**around, **{key: record[key] for key in (*BEFORE, *GENERATED) if isinstance(record.get(key), list)}}
     read = set()
     for form in FORMS:
@@ -207,7 +212,9 @@ def _answer(record: Mapping[str, Any], form: Form, rows: Sequence[Any], around: 
         _context(row, each, form.is_by_id) if any(likeliest) else None
         for row, each in zip(likeliest, tokens, strict=True)
     ]
-    names: list[Any] = [[each and each[0] for each in tokens], *(around.get(key) for key in GENERATED)]
+    after = [around[key] for key in GENERATED if key in around]
+    whole = [[*around[first], *each] for first in BEFORE if first in around for each in after]
+    names: list[Any] = [[each and each[0] for each in tokens], *after, *whole]
     ids = next((each for each in names if _are_ids(each) and len(each) == len(rows)), None)
     before: Any = next(([_token(each)[0] for each in around[key]] for key in BEFORE if key in around), None)
     is_whole = rows[0] is None  # nothing is before the first token

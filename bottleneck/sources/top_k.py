@@ -247,7 +247,7 @@ class TopK(PartialSource):
             if before is None or ids is None or (not before and is_context[0]):
                 raise SourceError(
                     f"{self.description['path']} does not hold the ids of all tokens before its contexts, so a model "
-                    "cannot read them: ask the server for them (prompt_logprobs or return_token_ids of vLLM, "
+                    "cannot read them: ask the server for them (return_token_ids of vLLM, "
                     "logprob_start_len=0 of SGLang, decoder_input_details of text-generation-inference), or give the "
                     "same texts as ", Parameter("data"),
                 )  # fmt: skip
@@ -276,7 +276,7 @@ def ids_of(names: Iterable[int | str], tokenizer: Names, vocab: int) -> dict[str
     Some servers leave out the space that a token begins with: if no name begins with one, either may be meant.
     """
     ids = [*range(vocab)]
-    with_spaces = any(str(name).startswith(" ") for name in names)
+    with_spaces = any(name.startswith(" ") and not name.isspace() for name in map(str, names))
     found: dict[str, set[int]] = {}
     for spelled in (tokenizer.spelled(ids), *([] if with_spaces else [tokenizer.names(ids)])):
         for token, name in zip(ids, spelled, strict=True):

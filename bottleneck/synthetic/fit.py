@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import check_positive
+from ..core.checks import check_positive, check_within
 from ..core.devices import exact
 from ..errors import ConfigurationError
 from ..heads import Head
@@ -62,6 +62,7 @@ class FitConfig:
     """Highest learning rate of a pointwise function."""
 
     def __post_init__(self) -> None:
+        check_within(0, rounds=self.rounds)
         check_positive(batch=self.batch, first_cycle=self.first_cycle, cycles=self.cycles, rounds=self.rounds + 1)
         numbers = ("tolerance", "gradient_tolerance", "negligible", "context_rate", "embedding_rate", "function_rate")
         for name in numbers:

@@ -51,3 +51,5 @@ def test_tables_of_a_readme_and_a_gallery(world: Path, bottleneck: Bottleneck, m
     assert Path("R.md").read_text(encoding="utf-8").splitlines() == [*filled[:-1], "kept", *filled]
     assert "![spectra](page/spectra.png)" in Path("page.md").read_text(encoding="utf-8")
     assert Path("page/spectra.png").exists()
+    refused = bottleneck("figures", "--results", "demo/reports", "--gallery", "R.md").stderr
+    assert "cannot write R.md: another file is there, not a gallery" in " ".join(refused.split())

@@ -73,9 +73,7 @@ def test_the_same_result_twice_is_no_contradiction_and_the_spectrum_of_another_s
 
 
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"the folder .*nowhere does not exist; name one of results with results"
-    ):
+    with pytest.raises(ConfigurationError, match=r"the folder .*nowhere does not exist; name one of results"):
         read(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match=r"holds no results; 'bottleneck demo' and '--json FILE'"):
         read(tmp_path)

@@ -156,8 +156,8 @@ def test_what_is_not_the_run_that_was_written(damage: Callable[[Path], object], 
 
 
 def test_what_is_no_folder(run: Path, tmp_path: Path) -> None:
-    for path in (tmp_path / "missing", run / "config.json"):
-        sentence = f"the run folder {path} does not exist; 'bottleneck train --preset NAME --out {path}' makes one"
+    made = f"does not exist; 'bottleneck train --preset NAME --out {tmp_path / 'missing'}' makes one"
+    for path, sentence in {tmp_path / "missing": made, run / "config.json": "is a file, not a run folder"}.items():
         with pytest.raises(RunError, match=sentence):
             checkpoint.load(path)
         assert not checkpoint.is_run(path)

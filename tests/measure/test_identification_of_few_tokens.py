@@ -1,15 +1,17 @@
-"""Rows with few tokens more than d, whose last directions look like noise: no changed W is the same."""
+"""Rows that show little: few tokens more than d, or a coarse type. No changed W is the same, and no layer another."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from softmax_bottleneck import identify
+from softmax_bottleneck import heads, identify
 from softmax_bottleneck.measure.identification import EDITED, LAYER, NOT, UNKNOWN
 
 Case = tuple[int, int, int, float]
@@ -61,3 +63,67 @@ def test_rounded_logits_of_more_tokens_still_are_those_of_the_layer(
     (found,) = identify(log_softmax(rows.astype(np.float16).astype(np.float32), 1), W)
     assert found.verdict == verdict
     assert why in found.why
+
+
+def drawn(seed: int, T: int = 40) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], np.random.Generator]:
+    """W, (300, 16), T context vectors, and a bias."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((300, 16)), rng.standard_normal((T, 16)), rng.standard_normal(300), rng
+
+
+def in_bfloat16(logits: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(torch.from_numpy(logits).bfloat16().float().log_softmax(1).numpy())
+
+
+def likeliest(rows: NDArray[Any], k: int = 200) -> NDArray[Any]:
+    return np.where(rows < np.sort(rows, 1)[:, -k][:, None], -np.inf, rows)
+
+
+def run_in_bfloat16(W: NDArray[Any], H: NDArray[Any]) -> NDArray[Any]:
+    both = (torch.from_numpy(each).bfloat16() for each in (H, W.T))
+    return np.asarray(torch.matmul(*both).float().log_softmax(1).numpy())
+
+
+ROWS: dict[str, tuple[int, Callable[..., NDArray[Any]], str]] = {
+    "run in bfloat16": (10, lambda W, H, b, rng: run_in_bfloat16(W, H), UNKNOWN),
+    "run in bfloat16, the likeliest": (60, lambda W, H, b, rng: likeliest(run_in_bfloat16(W, H)), UNKNOWN),
+    "a lacking bias, in bfloat16": (40, lambda W, H, b, rng: likeliest(in_bfloat16(H @ W.T + b)), UNKNOWN),
+    "a small lacking bias, in bfloat16": (10, lambda W, H, b, rng: in_bfloat16(H @ W.T + 0.05 * b), UNKNOWN),
+    "pruned columns and a lacking bias": (40, lambda W, H, b, rng: H[:, 5:] @ W[:, 5:].T + b, UNKNOWN),
+    "a lacking bias, few rows": (10, lambda W, H, b, rng: H @ W.T + b, EDITED),
+    "a lacking bias at several temperatures": (
+        40, lambda W, H, b, rng: (0.3 * H @ W.T + 3 * b) / rng.uniform(0.4, 2, (40, 1)), UNKNOWN,
+    ),
+    "probabilities in bfloat16": (10, lambda W, H, b, rng: np.log(softmax_in_bfloat16(0.1 * H @ W.T)), UNKNOWN),
+    "another layer": (40, lambda W, H, b, rng: likeliest(in_bfloat16(H @ rng.standard_normal((300, 16)).T + b)), NOT),
+}  # fmt: skip
+
+
+def softmax_in_bfloat16(logits: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(torch.from_numpy(logits).bfloat16().softmax(1).double().numpy())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_few_tokens_and_a_coarse_type_hide(name: str) -> None:
+    """What neither shows its type nor fits is never called another model, and a pruned W never the same."""
+    T, make, verdict = ROWS[name]
+    for seed in range(4):
+        W, H, b, rng = drawn(seed, T)
+        rows = make(W, H, b, rng).astype(np.float32)
+        assert identify(rows, W.astype(np.float32), kind="logits")[0].verdict == verdict
+
+
+def test_the_model_s_own_bias_at_a_temperature_in_bfloat16() -> None:
+    for seed in range(4):
+        W, H, b, _ = drawn(seed)
+        head = heads.Softmax.of(*(torch.from_numpy(each).float() for each in (W, b)))
+        assert identify(likeliest(in_bfloat16((H @ W.T + b) / 0.7)), head, kind="logits")[0].verdict == UNKNOWN
+
+
+def test_rows_of_w_that_differ_are_no_masks() -> None:
+    """Below all others, they move with the state, which a mask does not."""
+    W, H, _, rng = drawn(0)
+    W[:, 0], H[:, 0] = 0, 5
+    changed = W.copy()
+    changed[:3, 0], changed[:3, 1:] = -6 - np.arange(3), rng.standard_normal((3, 15))
+    assert identify((H @ changed.T).astype(np.float32), W, kind="logits")[0].verdict == UNKNOWN

@@ -173,3 +173,5 @@ def test_a_folder_of_a_trainer(tmp_path: Path) -> None:
     reports = sb.rank(sb.checkpoints(tmp_path), data=torch.randint(40, (4, 32)))
     assert [report.name for report in reports] == ["checkpoint-20", "checkpoint-100", "checkpoint-1000"]
     assert all(np.isfinite(report.to_dict()["checkpoint"]["alpha_req"]) for report in reports)
+    (tmp_path / "epoch-20").mkdir()
+    assert [path.name for path in sb.checkpoints(tmp_path)][:2] == ["checkpoint-20", "epoch-20"]

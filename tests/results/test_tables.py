@@ -52,6 +52,7 @@ def test_markdown_is_undone_by_a_reader(text: str) -> None:
 def test_latex_has_no_bare_special_character(text: str) -> None:
     left = re.sub(r"\\(?:text[a-z]+\{\}|[{}$&#%_])", "", escape_latex(text))
     assert not set(left) & set("\\{}$&#%_^~<>|")
+    assert escape_latex("σ₁ 10⁻⁴⁵ Σ η λ ≈ ∞").isascii()
 
 
 def test_what_a_number_is() -> None:

@@ -13,6 +13,7 @@ import pytest
 from softmax_bottleneck import rank
 from softmax_bottleneck.errors import CorpusError, SourceError
 from softmax_bottleneck.sources import open_source
+from softmax_bottleneck.sources.top_k import ids_of
 
 from .answers import write
 
@@ -47,6 +48,36 @@ def test_the_errors_of_failed_requests_are_left_out_and_counted(tmp_path: Path) 
     assert source.tokens()[0]["input_ids"].tolist() == [[5, 6, 5]]
 
 
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_an_echoed_prompt_is_read_once(with_ids: bool, tmp_path: Path) -> None:
+    """vLLM's completions with echo hold the prompt under prompt_logprobs, by id, and under top_logprobs, by text."""
+    ids, words = [5, 6, 7, 5], [f" w{token}" for token in (5, 6, 7, 5)]
+    likeliest = [None, *({words[(t + 1) % 4]: -1.5, words[t]: -0.5 - t / 7} for t in (1, 2, 3))]
+    logprobs = {
+        "tokens": words,
+        "token_logprobs": [None, *(-0.5 - t / 7 for t in (1, 2, 3))],
+        "top_logprobs": likeliest,
+    }
+    choice = {"logprobs": logprobs, "prompt_logprobs": [None, {"6": {"logprob": -0.5 - 1 / 7}}]}
+    more = {"prompt_token_ids": ids[:2], "token_ids": ids[2:]} if with_ids else {}
+    source = open_source(write(tmp_path / "echo.jsonl", [{"choices": [choice | more]}]))
+    assert source.shape[0] == 3
+    if with_ids:
+        assert source.tokens()[0]["input_ids"].tolist() == [ids]
+
+
+def test_a_token_of_spaces_does_not_tell_that_others_have_theirs() -> None:
+    """A server that decodes each token alone leaves out the space before a word, not a token of spaces."""
+
+    class Tokens:
+        spelled = staticmethod(lambda ids: [[" the", "the", "  ", " cat"][token] for token in ids])
+        names = staticmethod(lambda ids: [["the", "the", "  ", "cat"][token] for token in ids])
+
+    tokenizer: Any = Tokens()
+    assert ids_of(["the", "cat", "  "], tokenizer, 4) == {" the": 0, "  ": 2, " cat": 3, "cat": 3}
+    assert ids_of([" the", "the"], tokenizer, 4) == {" the": 0, "the": 1, "  ": 2, " cat": 3}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -55,6 +86,8 @@ def test_the_errors_of_failed_requests_are_left_out_and_counted(tmp_path: Path) 
         ("", "is a text, not a model"),
         ("[]", "is a text, not a model"),
         ('[{"text": "a"}]', "is a text, not a model"),
+        ('"a text"\n"another"\n', "is a text, not a model"),
+        ("5\n", "is a text, not a model"),
     ],
 )
 def test_other_json_is_named(text: str, message: str, tmp_path: Path) -> None:
