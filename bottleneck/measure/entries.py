@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
 
@@ -122,13 +123,16 @@ def _blocks(rows: Source, *, noise: bool) -> Iterator[tuple[Matrix, Mask, Matrix
         return
     eps = rows.precision
     inferred = eps.noise.step if noise and eps.noise else 0.0
-    for block in rows.blocks():
+    rounded = rows.entries() if rows.description["kind"] == "logits" else repeat(None)  # before they are normalized
+    for block, logits in zip(rows.blocks(), rounded, strict=False):
         values = block.log_probs.astype(np.float64)
         seen = np.isfinite(values) & (values > np.where(np.isfinite(values), values, np.inf).min(1, keepdims=True))
         for row, tokens in zip(values, seen, strict=True):
             tokens[tokens] = ~_repeated(row[tokens])
-        steps = [_step(row[tokens], inferred) for row, tokens in zip(values, seen, strict=True)]
-        size = np.maximum(np.abs(values), eps.size or 0.0)
+        size = np.abs(numbers := values if logits is None else np.where(seen, logits, 0.0).astype(np.float64))
+        least = eps.size or 0.0 if logits is None else np.sqrt((size**2).sum() / max(1, seen.sum()))  # without masks
+        steps = [_step(row[tokens], inferred) for row, tokens in zip(numbers, seen, strict=True)]
+        size = size.clip(min=least)
         yield values, seen, (eps.value * size + np.array(steps)[:, None]) / 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,11 +50,7 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
             return Explanation(plain)
         if enough and span.fit(*pairs).fits.all():
             return Explanation(plain, f"with a bias of rank 1 on {_tokens(edited)}")
-        lowest = np.where(plain.seen, rows, np.inf).min(1, keepdims=True)
-        if (rows < lowest)[edited].all() and _are_masked(rows, edited, lowest, error):
-            return Explanation(plain, f"but for {_tokens(edited)}, which lie below all others, as masked ones do")
-        text = f"the rows lie in the span of W but for {_tokens(edited)}: edited logits, or rows of W that differ"
-        return Explanation(plain, doubt=text)
+        return _but_for(edited, Explanation(plain, "but"), rows, error)
     but = " but for some of their tokens" * bool(edited[plain.fits].any())
     some = f"{plain.fits.sum():,} of {n:,} rows lie in the span of W{but}, and the others not"
     if 2 * plain.fits.sum() >= n:
@@ -66,7 +62,9 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
             times = 1 + scaled.coefficients[:, -1] / np.linalg.norm(own)
             low, high = (f"{each:.3g}" for each in (times.min(), times.max()))
             strength = low if low == high else f"{low} to {high}"
-            return Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
+            found = Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
+            edited = seen & ~scaled.seen
+            return _but_for(edited, replace(found, edit=f"{found.edit}, but"), rows, error) if edited.any() else found
         least = float(np.median(scaled.outside))
     if not enough:
         few = "a single row" if n == 1 else f"rows that share hardly more than d = {d:,} tokens"
@@ -139,14 +137,19 @@ def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> Explana
     return Explanation(pairs, "with a bias of rank 1 on most tokens", of_differences=True)
 
 
-def _are_masked(rows: Matrix, edited: Mask, lowest: Matrix, error: Matrix) -> bool:
-    """Return whether edited entries, which lie below all others, do so by far, or are one number in each row."""
-    if ((lowest - rows)[edited] >= BELOW).all():
-        return True
+def _but_for(edited: Mask, found: Explanation, rows: Matrix, error: Matrix) -> Explanation:
+    """Explain rows that fit but for some entries: masked ones lie far below all others, or are one number in each row.
+
+    Others may be those of edited logits, or of rows of W that differ.
+    """
+    below = (np.where(found.fit.seen, rows, np.inf).min(1, keepdims=True) - rows)[edited]
     some = edited.any(1)
     numbers = np.where(edited, rows, np.nan)[some]
-    is_one = np.nanmax(numbers, 1) - np.nanmin(numbers, 1) <= 2 * error.max()
-    return bool((is_one & (edited.sum(1)[some] > 1)).all())
+    is_one = (np.nanmax(numbers, 1) - np.nanmin(numbers, 1) <= 2 * error.max()) & (edited.sum(1)[some] > 1)
+    if (below >= BELOW).all() or ((below > 0).all() and is_one.all()):
+        return replace(found, edit=f"{found.edit} for {_tokens(edited)}, which lie below all others, as masked ones do")
+    text = f"the rows lie in the span of W {found.edit} for {_tokens(edited)}: edited logits, or rows of W that differ"
+    return replace(found, edit="", doubt=text)
 
 
 def _tokens(edited: Mask) -> str:

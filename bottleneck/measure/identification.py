@@ -222,7 +222,9 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
     if _may_hide_a_rounding(rows, d, entries):
         logits = np.where(found.fit.seen, span.hidden(found.fit) @ W.T + np.where(np.isfinite(bias), bias, 0.0), np.nan)
         sizes = np.maximum(np.sqrt(np.nanmean(logits**2, 1)), 1)  # of what is rounded: logits, or logs of probabilities
-        rounding = EPS["bfloat16"] / np.sqrt(12) * float(np.median(sizes / np.nanstd(logits, 1)))  # a root mean square
+        rounding = (
+            EPS["bfloat16"] / np.sqrt(6) * float(np.median(sizes / np.nanstd(logits, 1)))
+        )  # of two, as a deviation
     verdict, why = _verdict(found, *measured[1:], rounding=rounding)
     if entries.noisy and verdict not in (NOT, UNKNOWN) and noise_seen(entries, found.fit, span, d) < SEEN:
         plain = _tested(rows, Entries.of(rows, (len(layer.weight), d), noise=False), layer, norm)
@@ -262,7 +264,8 @@ def _may_hide_a_rounding(rows: Source, d: int, entries: Entries) -> bool:
     """Return whether rows do not show how coarsely their logits were rounded: noise stands behind d directions."""
     if isinstance(rows, PartialSource):
         return isinstance(rows, TopK)
-    return rows.precision.assumed and (rows.shape[0] <= d + 1 + FEWEST or entries.replaced)
+    T, _ = rows.precision.distinct or rows.shape
+    return rows.precision.assumed and (d + 1 + FEWEST >= T or entries.replaced)
 
 
 def _at(values: Matrix, limits: Matrix, *, share: float = 1.0) -> Test | None:

@@ -127,3 +127,24 @@ def test_rows_of_w_that_differ_are_no_masks() -> None:
     changed = W.copy()
     changed[:3, 0], changed[:3, 1:] = -6 - np.arange(3), rng.standard_normal((3, 15))
     assert identify((H @ changed.T).astype(np.float32), W, kind="logits")[0].verdict == UNKNOWN
+
+
+def test_coarse_logits_are_off_by_their_own_roundoff() -> None:
+    """That of logits of size 1, not of the log-probabilities of size 6 that they are normalized to."""
+    for seed in range(4):
+        W, H, _, rng = drawn(seed)
+        for change, verdicts in ((0.0, {LAYER}), (0.01, {NOT, UNKNOWN})):
+            logits = 0.3 * H @ (W + change * rng.standard_normal(W.shape)).T
+            assert identify(torch.from_numpy(logits).bfloat16(), W, kind="logits")[0].verdict in verdicts
+
+
+def test_a_temperature_does_not_hide_rows_of_w_that_differ() -> None:
+    for seed in range(4):
+        W, H, b, rng = drawn(seed)
+        head = heads.Softmax.of(*(torch.from_numpy(each).float() for each in (W, b)))
+        changed = W.copy()
+        changed[:10] = rng.permuted(W[:10], axis=0)
+        for rows, verdict in ((W, EDITED), (changed, UNKNOWN)):
+            found = identify(((H @ rows.T + b) / 0.7).astype(np.float32), head, kind="logits")[0]
+            assert found.verdict == verdict
+            assert ("but for tokens 0, 1, 2, 3, 4, 5, 6, 7 and 2 more" in found.why) == (verdict == UNKNOWN)
