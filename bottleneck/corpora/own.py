@@ -65,8 +65,9 @@ def given_data(data: Any) -> RawText | list[Ids] | None:
 
     Args:
         data: a text file; a file of JSON, a record in each line or an array of them, with texts or token ids in a field
-            (``FILE.jsonl:FIELD``, by default "text"); an ``.npy`` file of token ids, (N,) or (B, L); a text of several
-            words that is not the name of a corpus; or what `texts_in` takes, whose strings are joined by newlines.
+            (``FILE.jsonl:FIELD``, by default "text"); an ``.npy`` file of token ids, (N,) or (B, L); a text as bytes,
+            or one of several words that is not the name of a corpus; or what `texts_in` takes, whose strings are
+            joined by newlines.
 
     Raises:
         CorpusError: for a file that cannot be read, or a record without the field.
@@ -110,7 +111,7 @@ def _file(name: str) -> tuple[Path, str | None] | None:
         return Path(records[1]), records[2] or "text"
     path = Path(name)
     if not exists(path):
-        is_path = name.endswith((".txt", ".md", IDS)) or (name.startswith(PATHS) and "\n" not in name)
+        is_path = name.endswith((".txt", IDS)) or (name.startswith(PATHS) and "\n" not in name)
         return (path, None) if is_path else None
     if path.suffix.lower() in TABLES:
         raise CorpusError(f"{name} is a table: write its column of texts to JSON Lines, or give it in Python")

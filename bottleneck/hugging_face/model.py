@@ -76,6 +76,8 @@ class HuggingFaceModel(Model):
         softmax = "softmax" if soft_cap is None else "soft-capped softmax"
         self.about = {"path": name, "kind": "hugging-face", "head": getattr(module, "spec", {"head": softmax})["head"]}
         self.quantization = quantization
+        self.revision: str | None = None
+        """Revision on the Hugging Face hub that was asked for, of a model that is read from there."""
 
     def compute_in(self, *, precise: bool = False) -> None:
         """Compute the output layer in float64 if it is to be ``precise`` or the body runs in it, or in float32."""
@@ -215,20 +217,17 @@ def saved_model(
     """Return a model by its folder, its GGUF file or its name on the Hugging Face hub; its weights are read later."""
     folder.import_transformers()
     path = PRETRAINED[name].path() if name in PRETRAINED else Path(name)
-    if revision is not None and path.exists():
-        raise ConfigurationError(
-            f"a revision is one of a model on the Hugging Face hub, and {name} is here: leave it out"
-        )
+    fetched = None
     if file := gguf.find(path):
         model = gguf_model(file, dtype=dtype, device=device)
     else:
         if not path.exists():
-            path = folder.fetch(name, revision=revision, allow_pickle=allow_pickle)
+            path, fetched = folder.fetch(name, revision=revision, allow_pickle=allow_pickle), revision
         config, kind = loading.config_and_class(path)
         files = folder.weight_files(path, allow_pickle=allow_pickle)
         more: Any = {"device": device, "tokenizer": lambda: read_tokenizer(path)}
         model = unloaded_model(kind, config, path, files, dtype=body_dtype(dtype, config.dtype), **more)
-    model.about["path"] = name
+    model.about["path"], model.revision = name, fetched
     return model
 
 

@@ -57,10 +57,6 @@ def open_loaded(
     **options: Unpack[HuggingFaceOptions],
 ) -> ModelOnText:
     """Open a loaded causal language model of transformers, which is not changed; see `Opening` for ``data``."""
-    if options["revision"] is not None:
-        raise ConfigurationError(
-            "a revision is one of a model on the Hugging Face hub, and this one is loaded: leave it out"
-        )
     loaded = loaded_model(model, dtype=dtype, tokenizer=tokenizer)
     return _on_text(loaded, _readable(data, split, options), options)
 
@@ -154,7 +150,7 @@ def _on_text(
     reading.at_once = options["batch_size"] or max(1, TOKENS_AT_ONCE // longest)
     about = {
         "architecture": type(model.module).__name__,
-        "revision": options["revision"],
+        "revision": model.revision,
         "body_dtype": model.body_type,
         "context_length": longest + len(prefix),
         "stride": longest - least + 1,

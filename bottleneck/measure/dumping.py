@@ -33,7 +33,7 @@ from ..sources.store import (
     read_attributes,
     read_targets,
 )
-from ..sources.top_k import COLUMNS, TARGET, has_columns
+from ..sources.top_k import COLUMNS, TARGET
 from ..sources.zarr_array import WrittenRows, open_node
 from ..spectrum.blocks import checked
 from .dumping_states import refuse_another, refuse_other_files, rows_of_file, states_about, write_states
@@ -104,8 +104,7 @@ def _write_top(source: Source, path: Path, k: int, progress: Progress) -> None:
 
     if path.suffix.lower() != ".parquet":
         raise OutputError(f"cannot write {path}: the likeliest tokens go to a file that ends in .parquet")
-    own = {*COLUMNS, TARGET}
-    if path.exists() and path.stat().st_size and not (has_columns(str(path)) and {*pq.read_schema(path).names} == own):
+    if path.exists() and path.stat().st_size and not _is_top(path):
         raise OutputError(f"cannot write {path}: another file is there, not likeliest tokens; name another file")
     source.check_distributions()
     targets = _targets(source)
@@ -126,6 +125,16 @@ def _write_top(source: Source, path: Path, k: int, progress: Progress) -> None:
             writer = writer or stack.enter_context(pq.ParquetWriter(temporary, table.schema))
             writer.write_table(table)
             bar.advance(len(ids))
+
+
+def _is_top(path: Path) -> bool:
+    """Return whether a file holds likeliest tokens as they are written here."""
+    import pyarrow.parquet as pq
+
+    try:
+        return set(pq.read_schema(path).names) == {*COLUMNS, TARGET}
+    except (OSError, ValueError):
+        return False
 
 
 def _write(source: Source, path: Path, attributes: dict[str, Any], progress: Progress) -> None:

@@ -126,13 +126,14 @@ def _blocks(rows: Source, *, noise: bool) -> Iterator[tuple[Matrix, Mask, Matrix
     rounded = rows.entries() if rows.description["kind"] == "logits" else repeat(None)  # before they are normalized
     for block, logits in zip(rows.blocks(), rounded, strict=False):
         values = block.log_probs.astype(np.float64)
+        if logits is not None:  # normalization would round them again
+            values = np.where(np.isfinite(values), logits, -np.inf).astype(np.float64)
         seen = np.isfinite(values) & (values > np.where(np.isfinite(values), values, np.inf).min(1, keepdims=True))
         for row, tokens in zip(values, seen, strict=True):
             tokens[tokens] = ~_repeated(row[tokens])
-        size = np.abs(numbers := values if logits is None else np.where(seen, logits, 0.0).astype(np.float64))
-        least = eps.size or 0.0 if logits is None else np.sqrt((size**2).sum() / max(1, seen.sum()))  # without masks
-        steps = [_step(row[tokens], inferred) for row, tokens in zip(numbers, seen, strict=True)]
-        size = size.clip(min=least)
+        steps = [_step(row[tokens], inferred) for row, tokens in zip(values, seen, strict=True)]
+        least = eps.size or 0.0 if logits is None else np.sqrt(np.mean(values[seen] ** 2)) if seen.any() else 0.0
+        size = np.abs(values).clip(min=least)  # that of logits without masks
         yield values, seen, (eps.value * size + np.array(steps)[:, None]) / 2
 
 

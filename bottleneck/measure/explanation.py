@@ -34,8 +34,8 @@ class Explanation:
     of_differences: bool = False
     """Whether ``fit`` is that of differences of the rows."""
     least: float = np.inf
-    """Median of what rows leave with their bias in other strengths, or their differences leave over √2, over the size
-    of the rows; where the first is not the fit."""
+    """The least median of what the rows leave with their bias in other strengths, and of what their differences leave
+    over √2, both over the size of the rows; infinite where neither was needed."""
 
 
 def explain(entries: Entries, span: Span, d: int) -> Explanation:
@@ -50,7 +50,7 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
             return Explanation(plain)
         if enough and span.fit(*pairs).fits.all():
             return Explanation(plain, f"with a bias of rank 1 on {_tokens(edited)}")
-        return _but_for(edited, Explanation(plain, "but"), rows, error)
+        return _but_for(edited, Explanation(plain, "but"), entries)
     but = " but for some of their tokens" * bool(edited[plain.fits].any())
     some = f"{plain.fits.sum():,} of {n:,} rows lie in the span of W{but}, and the others not"
     if 2 * plain.fits.sum() >= n:
@@ -64,7 +64,7 @@ def explain(entries: Entries, span: Span, d: int) -> Explanation:
             strength = low if low == high else f"{low} to {high}"
             found = Explanation(scaled, f"with its bias {strength} times, as a temperature makes it")
             edited = seen & ~scaled.seen
-            return _but_for(edited, replace(found, edit=f"{found.edit}, but"), rows, error) if edited.any() else found
+            return _but_for(edited, replace(found, edit=f"{found.edit}, but"), entries) if edited.any() else found
         least = float(np.median(scaled.outside))
     if not enough:
         few = "a single row" if n == 1 else f"rows that share hardly more than d = {d:,} tokens"
@@ -137,15 +137,16 @@ def _common(plain: RowFits, pairs: RowFits, span: Span, edited: Mask) -> Explana
     return Explanation(pairs, "with a bias of rank 1 on most tokens", of_differences=True)
 
 
-def _but_for(edited: Mask, found: Explanation, rows: Matrix, error: Matrix) -> Explanation:
+def _but_for(edited: Mask, found: Explanation, entries: Entries) -> Explanation:
     """Explain rows that fit but for some entries: masked ones lie far below all others, or are one number in each row.
 
     Others may be those of edited logits, or of rows of W that differ.
     """
+    rows, some = entries.rows + entries.bias, edited.any(1)
     below = (np.where(found.fit.seen, rows, np.inf).min(1, keepdims=True) - rows)[edited]
-    some = edited.any(1)
     numbers = np.where(edited, rows, np.nan)[some]
-    is_one = (np.nanmax(numbers, 1) - np.nanmin(numbers, 1) <= 2 * error.max()) & (edited.sum(1)[some] > 1)
+    off = 2 * entries.error[edited].max()
+    is_one = (np.nanmax(numbers, 1) - np.nanmin(numbers, 1) <= off) & (edited.sum(1)[some] > 1)
     if (below >= BELOW).all() or ((below > 0).all() and is_one.all()):
         return replace(found, edit=f"{found.edit} for {_tokens(edited)}, which lie below all others, as masked ones do")
     text = f"the rows lie in the span of W {found.edit} for {_tokens(edited)}: edited logits, or rows of W that differ"

@@ -27,7 +27,8 @@ class ExtendedStructure:
     values: NDArray[np.float64]
     """(histories,), descending."""
     law: PowerLaw
-    """Power law fitted to half of the values, and to none at roundoff; its interval is that of the regression line."""
+    """Power law fitted to the first half of the values, without those at roundoff, but to three at least; its interval
+    is that of the regression line."""
     low: float | None
     """Lower end of the exponent's 95 % confidence interval over futures, from a jackknife that leaves out a tenth at a
     time. ``None`` for a single future."""

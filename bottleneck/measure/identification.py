@@ -20,7 +20,7 @@ from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, is_several, labelled
 from ..sources.measurement import MeasurementOptions, prepared
-from ..sources.output_weights import output_weights
+from ..sources.output_weights import check_bias, output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST
 from .entries import Entries
@@ -165,6 +165,8 @@ def identify(
     named = labelled(models if several else [models])
     if not named:
         raise ConfigurationError("identify takes at least one model")
+    if options.get("head") is None:
+        check_bias(named.values(), (layer or {}).get("bias"))
     results = []
     for label, model in named.items():
         result = _identified(source, output_weights(model, **(layer or {})))
@@ -222,9 +224,8 @@ def _tested(rows: Source, seen: Entries | None, layer: OutputWeights, norm: Elli
     if _may_hide_a_rounding(rows, d, entries):
         logits = np.where(found.fit.seen, span.hidden(found.fit) @ W.T + np.where(np.isfinite(bias), bias, 0.0), np.nan)
         sizes = np.maximum(np.sqrt(np.nanmean(logits**2, 1)), 1)  # of what is rounded: logits, or logs of probabilities
-        rounding = (
-            EPS["bfloat16"] / np.sqrt(6) * float(np.median(sizes / np.nanstd(logits, 1)))
-        )  # of two, as a deviation
+        # At the beginning of its binade a number is off by ε/√12, a root mean square, and a sum of two such by √2 more.
+        rounding = EPS["bfloat16"] / np.sqrt(6) * float(np.median(sizes / np.nanstd(logits, 1)))
     verdict, why = _verdict(found, *measured[1:], rounding=rounding)
     if entries.noisy and verdict not in (NOT, UNKNOWN) and noise_seen(entries, found.fit, span, d) < SEEN:
         plain = _tested(rows, Entries.of(rows, (len(layer.weight), d), noise=False), layer, norm)

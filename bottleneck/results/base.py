@@ -334,7 +334,7 @@ def table(
     """Return several results as a table in plain text, which a notebook shows as a table.
 
     Args:
-        results: one row for each; but in CSV, results of several kinds that have one name share a row.
+        results: in CSV one row for each; in Markdown and LaTeX, results of several kinds that have one name share one.
         columns: names of columns, of those shown by default or of `Result.numbers`.
         format: ``"markdown"``, ``"latex"`` (for the package booktabs) or ``"csv"`` (by default all columns of
             `Result.numbers`, numbers in full precision).

@@ -44,7 +44,7 @@ def from_blocks(blocks: Iterable[Any], *, kind: str) -> Source:
     """
     spool, inspection = Spool(), Inspection(language=kind != "matrix")
     passing = not isinstance(blocks, list | tuple)  # what makes its blocks one by one may reuse their memory
-    numbers = (numbers_of(rows, "blocks") for rows in inspection.noting(blocks))
+    numbers = (numbers_of(rows, "a block of rows") for rows in inspection.noting(blocks))
     for rows in checked(numbers, minus_inf=True):
         spool.add(np.array(rows) if passing else rows)
         inspection.watch(rows)

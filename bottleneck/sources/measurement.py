@@ -18,7 +18,7 @@ from ..language_models import Source
 from ..language_models.layer import OutputWeights
 from ..results.base import Result, Results, short_names
 from .kinds import is_several, labelled, open_sources
-from .output_weights import output_weights
+from .output_weights import check_bias, output_weights
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
@@ -63,6 +63,7 @@ def prepared(sources: Iterable[Any], options: Any) -> list[Source]:
 
 def layers(sources: Iterable[Any], options: Any) -> list[OutputWeights]:
     """Open output layers, without the text that other options of `Opening` are about."""
+    check_bias(sources := [*sources], options.get("bias"))
     return [output_weights(source, **_chosen(options, LAYER)) for source in sources]
 
 

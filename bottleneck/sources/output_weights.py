@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -35,15 +36,10 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
 
     Raises:
         SourceError: for what has no output layer.
-        ConfigurationError: for a bias beside what has its own.
     """
     if isinstance(source, Path):
         source = str(source)
     kind, bias = find(source), options.get("bias")
-    if bias is not None and kind not in (KINDS["array file"], KINDS["array"], KINDS["states"]):
-        raise ConfigurationError(
-            Parameter("bias"), f" does not apply to {kind.what}, but to W as an array or in a file"
-        )
     if kind is KINDS["source"]:
         layer = _of_opened(source)
     elif kind is KINDS["states"]:
@@ -69,6 +65,14 @@ def output_weights(source: Any, **options: Unpack[LayerOptions]) -> OutputWeight
         part = slice(layer.own_tokens)
         layer = replace(layer, weight=layer.weight[part], bias=None if layer.bias is None else layer.bias[part])
     return layer
+
+
+def check_bias(sources: Iterable[Any], bias: str | None) -> None:
+    """Refuse a bias that none of the sources takes."""
+    kinds = [find(str(each) if isinstance(each, Path) else each) for each in sources]
+    if bias is not None and not {"array file", "array", "states"} & {key for key in KINDS if KINDS[key] in kinds}:
+        what = " and ".join(dict.fromkeys(kind.what for kind in kinds))
+        raise ConfigurationError(Parameter("bias"), f" does not apply to {what}, but to W as an array or in a file")
 
 
 def _of_opened(source: Source) -> OutputWeights:

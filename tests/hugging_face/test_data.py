@@ -281,7 +281,7 @@ def test_a_text_in_place_of_a_model() -> None:
         ),
         ("", "the text is empty: give one, or its name"),
         ("w1 \ud800 w2", "the text holds .*, half of a surrogate pair"),
-        ("my notes of the project.md", "cannot read my notes of the project.md"),
+        (Path("my notes of the project.md"), "'my notes of the project.md' is not a corpus"),
         (Path("my own notes"), "'my own notes' is not a corpus"),
     ],
 )

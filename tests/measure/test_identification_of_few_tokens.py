@@ -148,3 +148,21 @@ def test_a_temperature_does_not_hide_rows_of_w_that_differ() -> None:
             found = identify(((H @ rows.T + b) / 0.7).astype(np.float32), head, kind="logits")[0]
             assert found.verdict == verdict
             assert ("but for tokens 0, 1, 2, 3, 4, 5, 6, 7 and 2 more" in found.why) == (verdict == UNKNOWN)
+
+
+@pytest.mark.parametrize(("d", "size", "M"), [(8, 0.3, 8000), (24, 0.1, 4000)])
+def test_small_logits_are_not_rounded_again(d: int, size: float, M: int) -> None:
+    """Their log-probabilities are about 9, whose roundoff in float32 is larger than theirs."""
+    rng = np.random.default_rng(0)
+    W, H = rng.standard_normal((M, d)).astype(np.float32), rng.standard_normal((40, d)).astype(np.float32)
+    logits = (size / d**0.5 * H @ W.T).astype(np.float32)
+    assert identify(logits, W, kind="logits")[0].verdict == LAYER
+
+
+@pytest.mark.parametrize("masked", [-np.inf, -1e9])
+def test_a_mask_does_not_make_masks_of_edited_logits(masked: float) -> None:
+    W, H, _, rng = drawn(0)
+    logits = H @ W.T
+    logits[:, [5, 9]] = logits.min(1, keepdims=True) - rng.uniform(3, 5, (40, 2))
+    logits[::2, 20] = masked
+    assert identify(log_softmax(logits, 1).astype(np.float32), W)[0].verdict == UNKNOWN
