@@ -51,7 +51,7 @@ class Dynamic:
         if not (is_finite and self.learning_rate > 0 and self.epsilon > 0 and self.decay >= 0 and self.bptt >= 1):
             raise ConfigurationError(
                 "dynamic evaluation needs a finite learning rate and epsilon above 0, a finite decay that is not "
-                f"negative, and a bptt of at least 1, not "
+                "negative, and a bptt of at least 1, not "
                 f"{self.learning_rate}, {self.epsilon}, {self.decay} and {self.bptt}"
             )
 

@@ -155,9 +155,8 @@ def _records(path: Path) -> Iterator[Any]:
 
 def _places(record: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield the place, the key and the value of everything in an answer."""
-    for key, value in (
-        enumerate(record) if isinstance(record, list) else dict.items(record if isinstance(record, dict) else {})
-    ):
+    inside = record.items() if isinstance(record, dict) else enumerate(record if isinstance(record, list) else ())
+    for key, value in inside:
         yield f"{place}{key}", key, value
         if isinstance(value, list | dict):
             yield from _places(value, f"{place}{key}.")

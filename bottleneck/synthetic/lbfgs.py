@@ -103,7 +103,7 @@ class Problem:
             scores = self.head.scores(self.contexts[blocks.rows(number)])
             targets = self.targets.probabilities(number).to(self.contexts)
             if targets.dtype == torch.float64:  # a copy of float32 rows, which sum to 1 + δ
-                targets /= targets.sum(1, keepdim=True)  # else c on all logits changes the loss by −δc, without end
+                targets /= targets.sum(1, keepdim=True)  # else a constant c on all logits lowers the loss by δc
             loss = blocked_loss(scores, targets, reduction="sum") / blocks.contexts
             loss.backward()
             total += float(loss.detach())

@@ -110,7 +110,7 @@ def test_an_index_of_few_contexts_is_not_a_token(suffix: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("measure", [partial(sb.rank, kind="logits"), sb.singular_values])
 def test_blocks_of_tables_are_tables(measure: Any, tmp_path: Path) -> None:
-    """The index of a table is no token, whole or in blocks; columns that ids name stand in their order."""
+    """The index of a table is not a token, whole or in blocks; columns that ids name stand in their order."""
     pd.DataFrame(logits := np.random.default_rng(0).standard_normal((40, 5))).to_csv(tmp_path / "m.csv")
     whole = pd.read_csv(tmp_path / "m.csv")
     for blocks in (whole, [whole[:20], whole[20:]], iter([whole[:20], whole[20:]])):
