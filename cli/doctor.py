@@ -90,7 +90,16 @@ def check(path: Path) -> str:
     from softmax_bottleneck import corpora
     from softmax_bottleneck.corpora.ids import is_ids, read_ids
     from softmax_bottleneck.errors import SourceError
-    from softmax_bottleneck.language_models.checkpoint import CONFIG, is_run, load, read_config, read_state, state_files
+    from softmax_bottleneck.language_models.checkpoint import (
+        CHECKPOINTS,
+        CONFIG,
+        check_hashes,
+        is_run,
+        load,
+        read_config,
+        read_state,
+        state_files,
+    )
     from softmax_bottleneck.sources.kinds import sniff
     from softmax_bottleneck.sources.states_folder import open_folder
     from softmax_bottleneck.sources.store import StoreSource, open_zarr
@@ -98,6 +107,8 @@ def check(path: Path) -> str:
     if is_run(path):
         for file in state_files(path):
             read_state(file)
+        for kept in sorted((path / CHECKPOINTS).glob("step-*")):
+            check_hashes(kept)
         run = load(path)
         return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"
     kind = sniff(path)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def is_spectrum(name: str) -> bool:
-    """Return whether a name is that of a saved spectrum."""
-    return name.endswith(".npz")
+    """Return whether a name is that of saved spectra, or of a file that is missing."""
+    return name.endswith(".npz") and (not Path(name).exists() or holds_spectra(Path(name)))
 
 
 @click.command("spectrum", epilog=example("bottleneck spectrum demo/runs/softmax demo/runs/mos --out two.png"))
@@ -124,12 +124,13 @@ def report(
     """
     from softmax_bottleneck.report import Contents, measure_sources, read_saved, write_page
 
-    saved = [each for each in sources.values() if isinstance(each, Path)]
+    saved = {each: label for label, each in sources.items() if isinstance(each, Path)}
+    given = {path: label for path, label in saved.items() if not f"/{path}".removesuffix(".npz").endswith(f"/{label}")}
     opened = {label: each for label, each in sources.items() if not isinstance(each, Path)}
     labels = [label for label, each in opened.items() if reference in (label, each.description["path"])]
     if reference is not None and not labels:
         raise click.UsageError(f"--reference {reference} is not among the sources that are measured")
-    contents = read_saved(saved) if saved else Contents(())
+    contents = read_saved(saved, given) if saved else Contents(())
     if opened:
         contents += measure_sources(
             opened,

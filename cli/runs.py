@@ -139,9 +139,9 @@ def train(
     assert out is not None
     done = fit(config, out, device=device, progress=progress())
     if os.environ.get("RANK", "0") == "0":
-        averaged = f"weights averaged over the last {done.averaged_steps:,} steps"
+        averaged = f"weights averaged over {done.averaged_steps:,} steps"
         if not done.averaged_steps:
-            averaged = "averaging of the weights never started"
+            averaged = "the best weights are not averages"
         echo(
             f"{done.path}: test perplexity {done.test.perplexity:.2f} on {done.test.tokens:,} tokens",
             f"{done.parameters:,} parameters, trained for {done.seconds:.0f} s"
@@ -236,10 +236,12 @@ def evaluate(
     """
     from softmax_bottleneck.evaluation import perplexity, score_dialog
 
+    if bleu:
+        show(score_dialog(source, contexts=answers, progress=progress()), json_to)
+        return
     changes = {name: value for name, value in settings.items() if value is not None}
     how: How = "dynamic" if dynamic else "cache" if cache else "static"
-    scores = perplexity(source, how=how, settings=changes, progress=progress())
-    show(score_dialog(source, scores, contexts=answers, progress=progress()) if bleu else scores, json_to)
+    show(perplexity(source, how=how, settings=changes, progress=progress()), json_to)
 
 
 @click.command("copy", epilog=example("bottleneck copy demo/runs/mos --out small"))

@@ -21,6 +21,7 @@ from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
 from ..training.evaluate import Perplexity
 from .beam import Beam, beam_search
+from .scoring import perplexity
 
 ORDERS = (1, 2, 3, 4)
 SCORES = tuple(f"BLEU-{order} {kind}" for order in ORDERS for kind in ("precision", "recall"))
@@ -210,15 +211,14 @@ class DialogScores(Result, kind="dialog"):
         return self.bleu.panels()
 
 
-def score_dialog(
-    source: Source, scores: Perplexity, *, contexts: int | None = None, progress: Progress = SILENT
-) -> DialogScores:
-    """Add BLEU to the perplexity of an opened run; see `bleu`. `SourceError` for a source that is not a run."""
+def score_dialog(source: Source, *, contexts: int | None = None, progress: Progress = SILENT) -> DialogScores:
+    """Return the perplexity and BLEU of an opened run; see `bleu`. `SourceError` for a source that is not a run."""
     if not isinstance(source, ModelOnText) or not isinstance(source.model, RunModel):
         raise SourceError(Parameter("bleu"), f" is for runs, and {source.description['path']} is not one")
     run, head = source.model.run, source.head
     values = (run.model.config.head.name, run.config["seed"], run.model.parameter_count(), head.embedding_size)
     model = dict(zip(MODEL, values, strict=True))
+    scores = perplexity(source, progress=progress)
     scored = bleu(
         run.model, source.model.corpus, split=source.description["split"], contexts=contexts, progress=progress
     )

@@ -137,9 +137,14 @@ def _dynamic(model: RunModel, ids: Ids, changes: dict[str, Any], progress: Progr
 
 
 def _cached(model: RunModel, ids: Ids, changes: dict[str, Any], progress: Progress) -> Perplexity:
-    """Score with a cache, by default of the size in AWD-LSTM's code, tuned on the validation split."""
+    """Score with a cache, by default of the size in AWD-LSTM's code, tuned on the validation split.
+
+    Of a text without one it is that of the run's own corpus.
+    """
     network, corpus = model.run.model, model.corpus
+    tuned_on = corpus if len(corpus.splits) > 1 else corpus_of(model.run)
     asked = Cache(**{"window": WINDOWS.get(corpus.name, Cache.window), **changes})
-    settings = tune_cache(network, corpus.split("valid"), window=asked.window, progress=progress)
+    settings = tune_cache(network, tuned_on.split("valid"), window=asked.window, progress=progress)
     scores = cache_evaluate(network, ids, settings, progress=progress)
-    return replace(scores, settings={**asdict(settings), "chosen_on": "valid"})
+    chosen_on = "valid" if tuned_on is corpus else f"valid of {tuned_on.name}"
+    return replace(scores, settings={**asdict(settings), "chosen_on": chosen_on})

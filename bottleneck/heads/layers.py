@@ -20,7 +20,8 @@ class ContextVectors(nn.Module):
         components: K, the number of context vectors, 15 in the language models of Yang et al. 2018; ``None`` for one
             softmax.
         context_dropout: probability of dropping an entry of a context vector in training, the same entries at every
-            step of a sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none.
+            step of a sequence (Yang et al. 2018, table 8, "context vector V-dropout"); 0 drops none. Steps are the
+            first dimension of the hidden states, (L, …, hidden_size).
         residual: whether context vectors are ``h_k = g + W_k g + b_k`` instead, where W_k and b_k start at 0. All
             components then start as one softmax over the hidden states, which keeps a trained model's predictions; the
             prior, which starts at random, gives them different gradients.

@@ -162,7 +162,8 @@ def compare(
     bounds = dict(zip(SIGNS, limits, strict=True))
     equal = _first_equal(pairs, text_of(sources))
     results = [
-        pair.comparison(settings, equal, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut) for pair in pairs
+        pair.comparison(settings, equal, like_llama_cpp=like_llama_cpp).judged(bounds, cut=pair.cut, doubt=pair.doubt)
+        for pair in pairs
     ]
     return Comparisons(farther_by_pairs(results, begin_texts(sources), equal)) if several else results[0]
 

@@ -158,7 +158,7 @@ class Comparison(Result, kind="comparison"):
     blocks: int = 0
     """Number of blocks of contexts that standard errors count."""
     different: int | None = None
-    """Number of contexts without the copies of others; see `standard_errors.Sampling`."""
+    """Number of different contexts that tell as much; see `standard_errors.Sampling.effective`."""
     bytes: int | None = None
     """Bytes of the tokens that follow, if their texts are known."""
     limits: tuple[Limit, ...] = ()
@@ -189,12 +189,13 @@ class Comparison(Result, kind="comparison"):
         """Whether the model keeps all limits."""
         return all(limit.passed for limit in self.limits)
 
-    def judged(self, bounds: Mapping[str, float | None], *, cut: float = 0.0) -> Self:
+    def judged(self, bounds: Mapping[str, float | None], *, cut: float = 0.0, doubt: str = "") -> Self:
         """Return this comparison with limits for `SIGNS`.
 
-        What is not known fails, and everything if more than `CUT` is cut, or if states do not belong to their layer.
+        What is not known fails, and everything if more than `CUT` is cut, under a ``doubt``, or if states do not
+        belong to their layer.
         """
-        limits, notes, why = [], list(self.notes), ""
+        limits, notes, why = [], list(self.notes), doubt
         if any(source.get("mismatch") for source in self.sources):
             why = "the states of one may not be those that its output layer takes"
         if cut > CUT:
@@ -328,10 +329,10 @@ def _difference(
 ) -> tuple[Estimate, bool]:
     """Return by how much KL(P‖Q) of the other is larger, and whether the interval, one of ``pairs``, leaves out 0."""
     values = other.by_context["kl"] - one.by_context["kl"]
-    order, starts, _ = Sampling.of([values], texts, first)
+    sampling = Sampling.of([values], texts, first)
     roundoff = one.by_context["roundoff"] + other.by_context["roundoff"]
-    kl = ByContext(values[order], roundoff[order], starts=starts).mean()
-    return kl, kl.end(-1, len(starts), pairs) > 0
+    kl = ByContext(values[sampling.order], roundoff[sampling.order], starts=sampling.starts).mean()
+    return kl, kl.end(-1, sampling.blocks, pairs) > 0
 
 
 def _mean_kl(comparison: Comparison) -> float:

@@ -22,7 +22,6 @@ from ..spectrum import (
     EPS,
     Arithmetic,
     RankEstimate,
-    SpectrumMethod,
     arithmetic_for,
     entropy_rank,
     numerical_rank,
@@ -34,7 +33,7 @@ from ..spectrum.base import State, Stream
 from ..spectrum.blocks import as_array, check_dense
 from ..spectrum.certificate import finish
 from ..spectrum.compute import extended, started
-from ..spectrum.gram import RESOLUTION
+from ..spectrum.gram import Gram
 from ..spectrum.rules import NOTHING
 
 ROWS = 8192
@@ -102,25 +101,17 @@ class Directions(Result, kind="directions"):
 
 
 @final
-class VectorGram(SpectrumMethod):
-    r"""Square roots of the eigenvalues of :math:`X^⊤X` and :math:`X^⊤X - n \bar x \bar x^⊤`, of blocks of rows."""
+class VectorGram(Gram):
+    r"""Square roots of the eigenvalues of :math:`X^⊤X` and :math:`X^⊤X - n \bar x \bar x^⊤`, of blocks of rows.
 
-    name = "gram"
-    resolution = RESOLUTION
-
-    def init(self) -> State:
-        """Return zeros: XᵀX and the sum of the rows."""
-        return self.arithmetic.zeros(self.columns, self.columns), self.arithmetic.zeros(self.columns)
+    The state is XᵀX and the sum of the rows.
+    """
 
     def add(self, state: State, rows: Tensor) -> State:
         """Add to both sums."""
         total = state[1] + rows.sum(0)
         self.arithmetic.add_square(state[0], rows.contiguous())
         return state[0], total
-
-    def merge(self, one: State, other: State) -> State:
-        """Add both sums."""
-        return one[0] + other[0], one[1] + other[1]
 
     def decompose(self, stream: Stream, arithmetic: Arithmetic, *, careful: bool) -> Spectra:
         """Decompose XᵀX raw and centred."""

@@ -21,7 +21,7 @@ from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import BottleneckError, ConfigurationError, OutputError, Parameter, SourceError, StoreError
 from ..sources import Source
-from ..sources.measurement import MeasurementOptions, opened
+from ..sources.measurement import MeasurementOptions, prepared
 from ..sources.store import (
     FORMAT,
     LOG_PROBS,
@@ -40,6 +40,8 @@ from .dumping_states import refuse_another, refuse_other_files, rows_of_file, st
 
 LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """Name of a temporary file that Zarr leaves behind when it is killed."""
+TOP = b"softmax_bottleneck"
+"""Key of the hash, in the metadata of a Parquet file, of what the likeliest tokens are of."""
 
 
 class DumpOptions(MeasurementOptions, Writing, total=False):
@@ -72,7 +74,7 @@ def dump(source: Any, path: str | Path, **options: Unpack[DumpOptions]) -> Path:
     check_positive(top=top)
     if states and top is not None:
         raise ConfigurationError("give one of ", Parameter("states"), " and ", Parameter("top"))
-    (source,), path, progress = opened([source], options), Path(path), reporting(options.get("progress", False))
+    (source,), path, progress = prepared([source], options), Path(path), reporting(options.get("progress", False))
     if top is not None:
         _write_top(source.scored(), path, min(top, source.shape[1]), progress)
         return path
@@ -104,10 +106,13 @@ def _write_top(source: Source, path: Path, k: int, progress: Progress) -> None:
 
     if path.suffix.lower() != ".parquet":
         raise OutputError(f"cannot write {path}: the likeliest tokens go to a file that ends in .parquet")
-    if path.exists() and path.stat().st_size and not _is_top(path):
-        raise OutputError(f"cannot write {path}: another file is there, not likeliest tokens; name another file")
     source.check_distributions()
     targets = _targets(source)
+    about = sha256_json({**source.identity, "top": k, "targets": sha256_bytes(targets.tobytes())}).encode()
+    if path.exists() and path.stat().st_size and _top_of(path) != about:
+        raise OutputError(
+            f"cannot write {path}: another file is there, not {k} likeliest tokens of {source.name}; name another file"
+        )
     with (
         progress.bar(f"dumping {path.name}", source.shape[0], "contexts") as bar,
         replacing(path) as temporary,
@@ -121,20 +126,20 @@ def _write_top(source: Source, path: Path, k: int, progress: Progress) -> None:
             ends, pairs = k * np.arange(len(ids) + 1), zip(COLUMNS, (ids.astype(np.int32), values), strict=True)
             columns = {name: pa.ListArray.from_arrays(ends, np.take_along_axis(each, order, 1).ravel())
                        for name, each in pairs}  # fmt: skip
-            table = pa.table({**columns, TARGET: targets[start : start + len(ids)]})
+            table = pa.table({**columns, TARGET: targets[start : start + len(ids)]}, metadata={TOP: about})
             writer = writer or stack.enter_context(pq.ParquetWriter(temporary, table.schema))
             writer.write_table(table)
             bar.advance(len(ids))
 
 
-def _is_top(path: Path) -> bool:
-    """Return whether a file holds likeliest tokens as they are written here."""
+def _top_of(path: Path) -> bytes | None:
+    """Return the hash of what the likeliest tokens in a file are of; ``None`` for another file."""
     import pyarrow.parquet as pq
 
     try:
-        return set(pq.read_schema(path).names) == {*COLUMNS, TARGET}
+        return (pq.read_schema(path).metadata or {}).get(TOP)
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _write(source: Source, path: Path, attributes: dict[str, Any], progress: Progress) -> None:

@@ -220,9 +220,9 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
 
 
 def _numbers(point: Reduced) -> str:
-    """Return the cells of a table, each of the width `COLUMN`."""
+    """Return the cells of a table, each of the width `COLUMN`; an acceptance below `KEPT` stays below it."""
     perplexity = [] if point.perplexity is None else [f"{point.perplexity:.4g}"]
-    cells = f"{point.kl:.3g}", *perplexity, f"{point.acceptance:.3f}"
+    cells = f"{point.kl:.3g}", *perplexity, f"{math.floor(1000 * point.acceptance) / 1000:.3f}"
     return "".join(f"{cell:>{COLUMN}}" for cell in cells)
 
 

@@ -86,6 +86,18 @@ class Pair:
         """Mean probability of the tokens that only one of the two has, the larger of both."""
         return float(self._cut.max() / self._sources[0].shape[0])
 
+    @property
+    def doubt(self) -> str:
+        """Why the numbers may not be those of the models on one text, or an empty text."""
+        if self._misalignment:
+            return "the contexts or the tokens of the two look to be in different orders"
+        return "numbers of other tokens are left out in each context" if any(map(self._truncates, range(2))) else ""
+
+    def _truncates(self, place: int) -> bool:
+        """Return whether one of the two leaves out a token in some contexts and not in others."""
+        count = self._left_out[place]
+        return bool(((count > 0) & (count < self._sources[0].shape[0])).any())
+
     def add(self, first: Block | Part, second: Block) -> None:
         """Take the same rows of both sources."""
         at_once, some = max(1, CACHED // self._vocab), slice(None, None, max(1, self._vocab // SAMPLED))
@@ -175,9 +187,11 @@ class Pair:
         text = text_of(self._sources)
         series, each_one = [joined[name][0] for name in DEPENDENT if name in joined], np.arange(reference.shape[0])
         sampling = Sampling.of(series, begin_texts(self._sources), first)
-        order, starts, different = (each_one, each_one, len(each_one)) if like_llama_cpp else sampling
+        if like_llama_cpp:
+            sampling = Sampling(each_one, each_one, len(each_one), len(each_one))
         found = {
-            name: ByContext(each[0, order], each[1, order], self._is_partial, starts) for name, each in joined.items()
+            name: ByContext(each[0, sampling.order], each[1, sampling.order], self._is_partial, sampling.starts)
+            for name, each in joined.items()
         }
         if like_llama_cpp and "kl_llama_cpp" not in found:
             raise SourceError(
@@ -185,9 +199,10 @@ class Pair:
                 "llama.cpp's KL sums over: leave out --like-llama-cpp"
             )
         notes = self._notes(found, like_llama_cpp=like_llama_cpp)
-        if (copies := reference.shape[0] - different) > REPEATED * reference.shape[0]:
+        if (copies := reference.shape[0] - sampling.different) > REPEATED * reference.shape[0]:
             notes.append(
-                f"{copies:,} of {reference.shape[0]:,} contexts repeat others, and standard errors count copies once"
+                f"{copies:,} of {reference.shape[0]:,} contexts repeat others; together they tell as much as "
+                f"{sampling.effective:,} different ones"
             )
         difference = None
         try:
@@ -199,7 +214,7 @@ class Pair:
         return Comparison(
             sources=(dict(reference.description), {**model.description, **_bytes(model.description)}),
             contexts=reference.shape[0],
-            blocks=len(starts),
+            blocks=sampling.blocks,
             bytes=text.bytes_of(np.ones(reference.shape[0], bool)) if text is not None else None,
             nll=(losses[0], losses[1]) if len(losses) == 2 else None,
             first_better=tuple(self._best[0]),
@@ -209,7 +224,7 @@ class Pair:
             difference=difference,
             definitions="llama.cpp" if like_llama_cpp else "exact",
             notes=tuple(notes),
-            different=different,
+            different=sampling.effective,
             by_context={"kl": kl[0], "roundoff": kl[1], "entropy": joined["entropy"][0]},
         )
 
@@ -223,9 +238,9 @@ class Pair:
             for cut, source in zip(self._cut, self._sources, strict=True)
             if source.shape[1] > self._vocab
         ]
-        for left_out, source in zip(self._left_out, self._sources, strict=True):
-            if ((left_out > 0) & (left_out < reference.shape[0])).any():
-                share = 100 * left_out.sum() / (reference.shape[0] * self._vocab)
+        for place, source in enumerate(self._sources):
+            if self._truncates(place):
+                share = 100 * self._left_out[place].sum() / (reference.shape[0] * self._vocab)
                 notes.append(
                     f"{source.name} leaves out {share:.3g} % of its numbers (-inf or a mask), other "
                     "tokens in each context, as truncations do (top-k, top-p): this compares what they left, not the "

@@ -74,6 +74,13 @@ class Sampling(NamedTuple):
     """First place in that order of each block."""
     different: int
     """Number of contexts without the copies."""
+    effective: int
+    """Number of contexts of one weight that tell as much of a mean: (Σw)² / Σw² of the copies w (Kish 1965, §11.7)."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks, fewer where some contexts have many more copies than others."""
+        return min(len(self.starts), self.effective)
 
     @classmethod
     def of(cls, series: list[Values], texts: Starts | None = None, first: Starts | None = None) -> Sampling:
@@ -89,7 +96,8 @@ class Sampling(NamedTuple):
         order, place = np.argsort(units, kind="stable"), np.empty(n, np.int64)
         place[order] = np.arange(n)
         begun = None if texts is None else (np.cumsum(kept) - 1)[texts[kept[texts]]]
-        return cls(order, place[kept][block_starts([each[kept] for each in series], begun)], int(kept.sum()))
+        starts = place[kept][block_starts([each[kept] for each in series], begun)]
+        return cls(order, starts, int(kept.sum()), int(n**2 / (np.bincount(units) ** 2).sum()))
 
 
 def _evenly(n: int, length: int) -> Starts:

@@ -38,6 +38,8 @@ class Model:
     """Other measured numbers, by name: ``"test perplexity"``, ``"test pairwise KL"``, ``"parameters"``, …."""
     drawn: Plain | None = None
     """What `PairwiseKLD.to_dict` returns for drawn pairs, with their histogram."""
+    label: str = ""
+    """Name to show in place of the report's."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -63,7 +65,7 @@ class Model:
     @property
     def name(self) -> str:
         """Label of the source, or name of its preset, folder or file; a head's as the papers write it."""
-        if label := self.source.get("label"):
+        if label := self.label or self.source.get("label"):
             return str(HEADS[label].label if label in HEADS else label)
         preset, path = self.key.rpartition("/")[2], self.source["path"]
         name = preset if head_of(preset) else PurePath(path).name or path

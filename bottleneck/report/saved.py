@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import ConfigurationError
@@ -27,7 +28,7 @@ NAMES = {
 WRITTEN_BY = "'bottleneck rank --json FILE.json --save-spectrum FILE.npz' writes it"
 
 
-def read_saved(paths: Sequence[Path]) -> Contents:
+def read_saved(paths: Iterable[Path], labels: Mapping[Path, str] = MappingProxyType({})) -> Contents:
     """Return the contents of saved results; nothing is computed again.
 
     A model is a rank report, with the singular values of the ``.npz`` file of the same name. Saved divergences, scores
@@ -35,20 +36,25 @@ def read_saved(paths: Sequence[Path]) -> Contents:
 
     Args:
         paths: JSON files, ``.npz`` files beside their JSON files, and folders of such files.
+        labels: names of the models in some of the paths, in place of their own.
 
     Raises:
         ConfigurationError: a file is missing, cut short, or not a result, or without a rank.
         MatrixError: a spectrum is damaged.
     """
+    given = {_json(path): label for path, label in labels.items()}
     saved: list[Saved] = []
     missing: list[str] = []
-    for path in dict.fromkeys(path.with_suffix(".json") if path.suffix == ".npz" else path for path in paths):
+    names: dict[Path, str] = {}
+    for path in dict.fromkeys(map(_json, paths)):
         if path.is_dir():
             results = read(path)
-            saved += [each for each in results.saved if each.kind != "rank" or each.epoch is None]
+            found = [each for each in results.saved if each.kind != "rank" or each.epoch is None]
             missing += [f"{unknown} does not say what kind of result it is" for unknown in results.unknown]
         else:
-            saved += _file(path)
+            found = _file(path)
+        saved += found
+        names |= dict.fromkeys((each.path for each in found), given.get(path, ""))
     groups: dict[Any, list[Saved]] = {}  # the seeds of each model
     for each in saved:
         if each.kind in RANKS:
@@ -59,7 +65,7 @@ def read_saved(paths: Sequence[Path]) -> Contents:
     models = []
     for seeds in groups.values():
         first = min(seeds, key=lambda each: each.seed)
-        models.append(_model(first, others))
+        models.append(replace(_model(first, others), label=names[first.path]))
         if len(seeds) > 1:
             missing.append(f"{first.key}: seed {first.seed} is shown, of {len(seeds)} seeds")
         if models[-1].report.decomposition is None:
@@ -67,6 +73,11 @@ def read_saved(paths: Sequence[Path]) -> Contents:
             missing.append(f"no singular values of {first.path}: they are not in {npz} beside it; {WRITTEN_BY}")
     comparisons = tuple(each.content for each in saved if each.kind == "comparison")
     return Contents(tuple(models), comparisons, tuple(dict.fromkeys(missing)))
+
+
+def _json(path: Path) -> Path:
+    """Return the JSON file beside a saved spectrum; other paths as they are."""
+    return path.with_suffix(".json") if path.suffix == ".npz" else path
 
 
 def _file(path: Path) -> list[Saved]:

@@ -252,6 +252,9 @@ def numbers_of(frame: Any, name: str) -> Any:
         return frame
     native_dtype(frame)  # refuses tables that NumPy does not read
     table, columns = np.asarray(frame), list(frame.columns)
+    for label in columns if table.dtype.kind == "O" else ():
+        if (kind := np.asarray(frame[label]).dtype).kind not in "fiub":
+            raise SourceError(f"{name}: the column {label} holds {kind}, not numbers: convert it, or leave it out")
     _check_tokens(table, columns, name)
     ids = [int(label) for label in map(str, columns) if label.isdecimal()]
     others = [label for label in columns if not str(label).isdecimal()]

@@ -76,8 +76,8 @@ class MatrixSource(Source):
         except TypeError:  # what has a shape and no slices
             matrix = as_array(matrix)
             first = matrix[:1]
-        self.native, self.dtype = native_dtype(first), "float32" if as_array(first).dtype.itemsize <= 4 else "float64"
-        matrix = numbers_of(matrix, path)
+        self.native, matrix = native_dtype(first), numbers_of(matrix, path)
+        self.dtype = "float32" if as_array(matrix[:1]).dtype.itemsize <= 4 else "float64"
         self.matrix, self._kind, self._path = matrix, kind, path
         self._native_dtypes: set[str] = set()  # types of the blocks that the matrix was made from
         if inspection is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, NoReturn, NotRequired, Self, final
 
 import numpy as np
@@ -26,6 +27,7 @@ from ..heads import RankBound
 from ..language_models.source import Block, Source, spanning
 from ..spectrum import Precision
 from ..spectrum.blocks import checked
+from ..spectrum.inspection import Inspection
 from .arrays import of_array
 from .zarr_array import WrittenRows, as_source_errors, open_node
 
@@ -81,7 +83,8 @@ class StoreSource(Source):
             )
         self.shape = (self._attributes["contexts"], self._attributes["vocab"])
         self._places: NDArray[np.int64] = np.arange(self.shape[0])  # of the rows in the store
-        self.description = {**self._attributes["source"], "path": path, "kind": "store"}
+        holds = "matrix" if recorded == "matrix" else "store"  # rows of the former need not be distributions
+        self.description = {**self._attributes["source"], "path": path, "kind": holds}
         self.embedding_size, self.dtype = self._attributes["embedding_size"], self._attributes["dtype"]
         self.identity = {**self._attributes["identity"], "store": sha256_json(self._attributes)}
         try:
@@ -102,21 +105,40 @@ class StoreSource(Source):
 
     @property
     def precision(self) -> Precision:
-        """The precision recorded when the store was written."""
-        return self._precision
+        """The precision recorded when the store was written, or of the rows that are kept."""
+        if self._inspection is None:
+            return self._precision
+        return replace(self._inspection.precision, size=self._precision.size)
 
     def rank_warning(self, eps: float) -> str:
-        """Return the warning recorded when the store was written."""
-        return str(self._attributes.get("caution", ""))
+        """Return the warning recorded when the store was written, or of the rows that are kept."""
+        if self._inspection is None:
+            return str(self._attributes.get("caution", ""))
+        return self._inspection.rank_warning(eps)
 
     def entry_warning(self) -> str:
-        """Return what was recorded of the entries when the store was written."""
-        return str(self._attributes.get("replaced", ""))
+        """Return what was recorded of the entries when the store was written, or of those that are kept."""
+        return str(self._attributes.get("replaced", "")) if self._inspection is None else self._inspection.replaced()
 
     @property
     def exponent(self) -> int:
-        """The exponent recorded when the store was written."""
+        """The exponent recorded when the store was written, which is of all rows."""
         return int(self._attributes.get("exponent", 0))
+
+    @cached_property
+    def _inspection(self) -> Inspection | None:
+        """An inspection of the rows that are kept, if what was recorded was inferred from more of them."""
+        if not self._precision.assumed or self.shape[0] == self._attributes["contexts"]:
+            return None
+        native = self._precision.dtype or self.dtype
+        inspection = Inspection(dtypes=[native], language=self.description["kind"] != "matrix")
+        for block in self.blocks():
+            inspection.watch(block.log_probs)
+        return inspection
+
+    def _keep_first(self, contexts: int) -> None:
+        super()._keep_first(contexts)
+        vars(self).pop("_inspection", None)
 
     def blocks(self, ranges: Iterable[range] | None = None) -> Iterator[Block]:
         """Yield the rows; every chunk that holds them is read and checked once."""
@@ -168,7 +190,7 @@ def read_attributes(group: zarr.Group, path: str) -> dict[str, Any]:
     if attributes.get("format") != FORMAT:
         raise StoreError(
             f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r}); give the folder of a store, "
-            "or one array of the group"
+            f"or one array of the group, as {path}/{next(group.array_keys(), 'NAME')}"
         )
     try:
         if attributes.pop(SHA256, None) != sha256_json(attributes):

@@ -88,7 +88,8 @@ class Choice:
     @property
     def cost(self) -> MethodCost:
         """What the method needs for the matrix."""
-        (T, M), k, r = self.shape, self.how.width, self.factor_columns
+        (T, M), r = self.shape, self.factor_columns
+        k = max(1, min(self.how.width, M - 1))
         on_host = isinstance(self.how.arithmetic, Host)
         if self.name == "factored":
             # At the peak both triangles, XᵀX, the product, and copies for LAPACK; and three blocks of rows: itself,

@@ -20,7 +20,6 @@ COLUMNS = 8192
 """Tokens in one block of columns, which is held in float64 beside the rows."""
 
 
-@final
 class Gram(SpectrumMethod):
     r"""Square roots of the eigenvalues of :math:`A^⊤A`, summed over blocks of rows in float64.
 

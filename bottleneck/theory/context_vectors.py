@@ -72,7 +72,8 @@ def attainable(
         bias: b, (M,).
         start: (n, D) initial context vectors; a row is used where it is better than zero. The result is never worse.
         tolerance: largest gap, nats.
-        max_steps: largest number of Newton steps; the result of a context that needs more has a larger gap.
+        max_steps: largest number of Newton steps; the result of a context that needs more has a larger gap, and so has
+            one whose target lies so near one token that steps change KL by less than its roundoff.
 
     Returns:
         Tensors, on the device of ``log_targets``.

@@ -45,7 +45,7 @@ class OptimizerConfig(_Section):
 
 
 class AveragingConfig(_Section):
-    """Settings of weight averaging; once it starts, the averaged weights are evaluated and kept."""
+    """Settings of weight averaging; once it starts, the averaged weights are evaluated."""
 
     start: Literal["never", "non-monotone", "epoch"] = "never"
     """Start of averaging. ``non-monotone``: when the validation loss is above the best of all but the last ``interval``

@@ -56,7 +56,7 @@ class FitResult:
     steps: int
     """Number of updates."""
     averaged_steps: int
-    """Number of last updates whose weights were averaged; 0 if averaging never started."""
+    """Number of updates whose weights the kept ones are the mean of; 0 for the weights of one update."""
     valid_perplexity: float
     """Best validation, of the weights that were kept."""
     machine: Mapping[str, Any]
@@ -114,6 +114,7 @@ def result(folder: str | Path) -> FitResult:
     *validations, last = _rows(folder / METRICS, Row | _Test) or [{}]
     if not validations or "test_loss" not in last:
         raise RunError(f"{folder / METRICS} lacks the scores of a finished run; train the run again or copy it anew")
+    kept = min(validations, key=lambda row: row["valid_loss"])
     timing = folder / checkpoint.TIMING
     times = _rows(timing, dict[str, float], "remove it, and the run's time is unknown") if timing.exists() else []
     return FitResult(
@@ -122,8 +123,8 @@ def result(folder: str | Path) -> FitResult:
         test=Perplexity(last["test_loss"], last["test_tokens"]),
         seconds=sum(row.get("seconds", 0.0) for row in times),
         steps=validations[-1]["step"],
-        averaged_steps=validations[-1].get("averaged_steps", 0),
-        valid_perplexity=min(row["valid_perplexity"] for row in validations),
+        averaged_steps=kept.get("averaged_steps", 0),
+        valid_perplexity=kept["valid_perplexity"],
         machine=config.get("machine", {}),
     )
 

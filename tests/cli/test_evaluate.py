@@ -9,7 +9,7 @@ import pytest
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import corpora
-from softmax_bottleneck.evaluation import Dynamic, dynamic_evaluate, gradient_statistics
+from softmax_bottleneck.evaluation import Dynamic, dynamic_evaluate, gradient_statistics, tune_cache
 from softmax_bottleneck.language_models import checkpoint
 
 from .conftest import Bottleneck, values_of
@@ -32,6 +32,16 @@ def test_dynamic(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> No
         assert (values["how"], values["settings"]) == ("dynamic", asdict(settings))
     assert Path(RUN, "gradient_statistics.safetensors").exists()
     assert bottleneck("doctor", RUN).exit_code == 0  # the file beside the run's own is not damage
+
+
+def test_a_cache_is_not_tuned_on_the_text_it_scores(world: Path, bottleneck: Bottleneck, folder_corpus: Path) -> None:
+    """But on the validation split of the run's own corpus, where the text has none."""
+    run, text = checkpoint.load(RUN), corpora.load(folder_corpus)
+    tuned = tune_cache(run.model, text.split("valid"))
+    Path("text.txt").write_bytes((folder_corpus / "test.txt").read_bytes())
+    for split in ("test", "valid"):
+        done = bottleneck("eval", RUN, "--cache", "--data", "text.txt", "--split", split, "--json", "-")
+        assert values_of(done)["settings"] == {**asdict(tuned), "chosen_on": f"valid of {text.name}"}
 
 
 PUBLISHED = {

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from softmax_bottleneck import rank
 from softmax_bottleneck.cli import explained
+from softmax_bottleneck.spectrum import write_spectra
 
 from .conftest import Bottleneck
 
@@ -126,9 +128,9 @@ def test_a_refusal(line: str, code: int, sentence: str, world: Path, bottleneck:
     Path("damaged").mkdir()
     Path("damaged/config.json").touch()
     Path("demo/x.json").write_text("{}")
-    Path("s.npz").touch()
     Path("m.csv.gz").touch()
     np.save("m.npy", np.log(np.full((5, 4), 0.25)))
+    write_spectra(Path("s.npz"), [rank("m.npy").saved_spectrum])
     before = {*world.iterdir()}
     done = bottleneck(*shlex.split(line))
     assert (done.exit_code, done.stdout) == (code, ""), done.stderr

@@ -84,7 +84,8 @@ def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottlenec
     assert done.stderr.count(missing) == 1
     both = ["ours=demo/runs/mos", "demo/runs/softmax", "--json", "both.json", "--save-spectrum", "both.npz"]
     assert bottleneck("rank", *both).exit_code == 0
-    assert bottleneck("report", "both.npz", "--out", "page.html").stderr == ""
+    assert bottleneck("report", "both.npz", "first=a.json", "--out", "page.html").stderr == ""
+    assert "<strong>first" in Path("page.html").read_text(encoding="utf-8")
     assert bottleneck("spectrum", "both.npz").exit_code == 0
     assert {line.partition(",")[0] for line in Path("spectrum.csv").read_text().split()[1:]} == {
         "both/ours",

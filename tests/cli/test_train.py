@@ -22,9 +22,10 @@ def test_finetune(world: Path, bottleneck: Bottleneck) -> None:
     config = checkpoint.load("finetuned").config
     assert config["initial"] == str(Path("mos").resolve())
     assert config["training"]["averaging"].items() >= {"start": "epoch", "epoch": 0}.items()
-    rows = [json.loads(line) for line in Path("finetuned/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    *rows, _ = [json.loads(line) for line in Path("finetuned/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert rows[0]["averaged_steps"] == rows[0]["step"]
-    assert done.stdout.endswith(f", weights averaged over the last {rows[-2]['step']:,} steps\n")
+    kept = next(row for row in reversed(rows) if row["best"])
+    assert done.stdout.endswith(f", weights averaged over {kept['step']:,} steps\n")
     again = bottleneck("train", "--finetune", "mos", "--out", "finetuned", *settings)
     assert again.exit_code == 0
     assert again.stdout == done.stdout

@@ -14,7 +14,9 @@ from softmax_bottleneck import compare
 from softmax_bottleneck.measure.comparison import Comparison
 from softmax_bottleneck.measure.standard_errors import (
     Sampling,
+    half_width,
     standard_error,
+    wilson_end,
 )
 from softmax_bottleneck.sources import open_source
 
@@ -45,6 +47,21 @@ def test_copies_of_contexts_prove_nothing_more(different: int, copies: int, orde
             assert all(end is None or abs(end - true) < 0.1 for end, true in zip(*ends, strict=True))
         else:
             assert ends[0] == pytest.approx(ends[1])
+
+
+@pytest.mark.parametrize(("copies", "effective"), [(100, 3), (900, 1)])
+def test_a_context_of_many_copies_is_not_one_of_many(copies: int, effective: int) -> None:
+    """Each mean is nearly that of the one context: the ends are on the safe side of the truth in 97.5 % of draws."""
+    rng, wrong = np.random.default_rng(0), np.zeros(2)
+    unit = np.repeat(np.arange(101), np.r_[copies, np.ones(100, int)])
+    for _ in range(200):
+        agree, kl = (rng.random(101) < 0.9)[unit].astype(float), rng.exponential(size=101)[unit]
+        sampling = Sampling.of([kl, agree], None, np.searchsorted(unit, unit))
+        assert (sampling.different, sampling.effective) == (101, effective)
+        errors = [standard_error(each[sampling.order], sampling.starts) for each in (agree, kl)]
+        least = wilson_end(agree.mean(), errors[0], sampling.blocks, effective) if sampling.blocks > 1 else 0.0
+        wrong += least > 0.9, kl.mean() + half_width(sampling.blocks) * errors[1] < 1.0
+    assert wrong.max() <= 10
 
 
 def test_places_where_n_gram_models_see_the_same_words_stay_apart() -> None:
@@ -86,7 +103,7 @@ def test_copies_of_a_text_are_one_text() -> None:
     values, starts = np.concatenate([*texts, *texts[:8]]), np.arange(0, 28 * 8, 8)
     first = np.array([int(np.argmax(values == each)) for each in values])
     sampling = Sampling.of([values], starts, first)
-    assert (sampling.different, len(sampling.starts)) == (160, 20)
+    assert (sampling.different, sampling.effective, len(sampling.starts)) == (160, 142, 20)
     weights = 1.0 + (np.arange(20) < 8)
     sums = weights * (np.array([text.sum() for text in texts]) - 8 * values.mean())
     expected = math.sqrt(20 / 19 * (sums @ sums)) / len(values)

@@ -169,9 +169,9 @@ WORDS = pd.DataFrame({"a": ["x", "y"], "b": [1.0, 2.0]})
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n"
 OBJECTS = np.array([[_Object()]])
 REFUSED: list[tuple[str, Callable[[Path], object], str]] = [
-    ("m.parquet", lambda path: WORDS.to_parquet(path), "must hold real numbers, not object"),
+    ("m.parquet", lambda path: WORDS.to_parquet(path), "the column .* holds .*, not numbers: convert it"),
     ("m.parquet", lambda path: path.write_bytes(b"PAR1" + bytes(40)), "cannot be read as a .parquet"),
-    ("m.parquet", lambda path: pd.DataFrame({"a": [[1.0], [1.0, 2.0]]}).to_parquet(path), "must hold real numbers"),
+    ("m.parquet", lambda path: pd.DataFrame({"a": [[1.0], [1.0, 2.0]]}).to_parquet(path), "the column a holds object"),
     ("m.mat:S", lambda path: scipy.io.savemat(path, {"S": {"a": 1}}), "S of .* is a struct, cell or object of MATLAB:"),
     ("m.csv", _text("a,b\n1,two\n"), r"cannot be read as a \.csv file: could not"),
     ("m.csv", _text(""), "it does not hold numbers"),

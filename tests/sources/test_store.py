@@ -84,6 +84,33 @@ def test_a_runs_store_is_the_run(runs: Any, tmp_path: Path, monkeypatch: Any, he
     assert plain.attrs["source"]["head"] == head
 
 
+@pytest.mark.parametrize("copies", [1, 15])
+def test_the_first_rows_of_a_store_are_those_of_its_matrix(copies: int, log_probs: Make, tmp_path: Path) -> None:
+    """What was found in all rows is not said of the first ones: copies, floors, noise."""
+    rows = [np.repeat(log_probs(20, 60), copies, 0), *(log_probs(400, 60, seed=seed) for seed in (1, 2))]
+    rows[1], rows[2] = np.maximum(rows[1], -4.5), np.round(rows[2], 1)
+    matrix, kept = np.concatenate(rows), len(rows[0])
+    matrix -= np.logaddexp.reduce(matrix, 1)[:, None]
+    store = open_source(dump(matrix, tmp_path / "s.zarr"), contexts=kept)
+    expected = rank(matrix[:kept]).to_dict()
+    found = rank(store).to_dict()
+    for key in ("rank", "rank_centered", "eps", "verdict"):
+        assert found[key] == expected[key]
+    assert kld(store).doubt == kld(matrix[:kept]).doubt == ""
+
+
+def test_what_is_refused_leaves_nothing_behind(log_probs: Make, tmp_path: Path) -> None:
+    """The same place takes the dump with the right kind."""
+    natural = log_probs(30, 12)
+    for rows, wrong, right in ((natural + 3, "log-probs", "logits"), (-natural, "logits", "matrix")):
+        out = tmp_path / f"{right}.zarr"
+        for place in (out, tmp_path / "t.parquet"):
+            with pytest.raises(MatrixError, match=r"negative logarithms|kind"):
+                dump(rows, place, kind=wrong, **({"top": 3} if place != out else {}))
+            assert not place.exists()
+        assert len(rows_of(open_source(dump(rows, out, kind=right)))) == 30
+
+
 @pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8", "<i4"])
 def test_matrices_of_any_dtype_come_back_in_blocks_of_any_size(
     tmp_path: Path, log_probs: Make, dtype: str, monkeypatch: pytest.MonkeyPatch
@@ -97,6 +124,8 @@ def test_matrices_of_any_dtype_come_back_in_blocks_of_any_size(
     for rows in (None, 1, 3, 7, 100):
         np.testing.assert_array_equal(rows_of(found, rows), matrix)
         np.testing.assert_array_equal(rows_of(few, rows), matrix[:3])
+    with pytest.raises(BottleneckError, match="is a matrix of any kind: give log-probabilities or logits"):
+        compare(store, store)
     (part,) = found.blocks([range(8, 12)])
     assert part.start == 8
     np.testing.assert_array_equal(part.log_probs, matrix[8:12])
@@ -164,13 +193,13 @@ def test_a_dump_that_stops_is_continued_where_it_was(log_probs: Make, tmp_path: 
     assert stopped.value.__notes__ == [
         f"12 of 18 contexts are kept in {store}, and the same command continues from there"
     ]
-    assert Recording.computed == [0, 4, 8, 12]
+    assert Recording.computed == [0, 0, 4, 8, 12]  # the first row is checked before anything is written
     with pytest.raises(StoreError, match=r"rows 12 to 15 of the store .* missing .*: run the same 'bottleneck dump'"):
         rank(store)
     monkeypatch.setattr(Recording, "stop", False)
     dump(source, store)
     dump(source, store)
-    assert Recording.computed == [0, 4, 8, 12, 12, 16]
+    assert Recording.computed == [0, 0, 4, 8, 12, 0, 12, 16, 0]
     assert tree(store) == tree(dump(open_source(log_probs(18, 8)), tmp_path / "whole.zarr"))
 
 
@@ -244,7 +273,8 @@ def test_nan_is_not_written(log_probs: Make, tmp_path: Path, monkeypatch: pytest
     def with_nan(self: MatrixSource, *args: Any, **options: Any) -> Iterator[base.Block]:
         for block in blocks(self, *args, **options):
             rows = block.log_probs.copy()
-            rows[9, 3] = np.nan
+            if block.start <= 9 < block.start + len(rows):
+                rows[9 - block.start, 3] = np.nan
             yield base.Block(block.start, rows)
 
     monkeypatch.setattr(MatrixSource, "blocks", with_nan)

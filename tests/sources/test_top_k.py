@@ -354,8 +354,16 @@ def test_a_dump_of_the_likeliest_tokens(tmp_path: Path) -> None:
         assert not (tmp_path / path).exists()
     for columns in ({"a": [1.0, 2.0]}, {"token_ids": [[1]], "log_probs": [[0.0]], "text": ["more"]}):
         pyarrow.parquet.write_table(pyarrow.table(columns), place := tmp_path / "u.parquet")
-        with pytest.raises(BottleneckError, match="another file is there, not likeliest tokens; name another file"):
+        with pytest.raises(
+            BottleneckError, match=r"another file is there, not 3 likeliest tokens of .*; name another file"
+        ):
             dump(log_p, place, top=3)
         assert pyarrow.parquet.read_schema(place).names == [*columns]
+    written = (tmp_path / "t.parquet").read_bytes()
+    for other, how in ((log_p, {"top": 3}), (P, {"top": 2})):
+        with pytest.raises(BottleneckError, match="another file is there"):
+            dump(other, tmp_path / "t.parquet", **how)
+    dump(P, tmp_path / "t.parquet", top=3)
+    assert (tmp_path / "t.parquet").read_bytes() == written
     with pytest.raises(SourceError, match="the cost of its lower bound is not estimated"):
         estimate_cost(tmp_path / "t.parquet")

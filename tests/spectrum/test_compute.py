@@ -71,6 +71,7 @@ def test_choose(method: str, shape: tuple[int, int], eps: float, expected: type)
         ("tsqr", (10**9, 10_000), FLOAT32, {"max_memory": 2 << 30}, r"tsqr would need 3\.0 GiB"),
         ("auto", (10**6, 200_000), FLOAT32, {}, "sketch"),  # where no exact method fits
         ("auto", (10**6, 40_000), FLOAT32, {"max_memory": 1 << 30}, "sketch would need .* or use a smaller width"),
+        ("sketch", (1000, 500), FLOAT32, {"max_memory": 8 << 20}, "sketch"),  # not of more columns than there are
         ("auto", (400, 2649), FLOAT32, {"max_memory": 20 << 20}, "gram"),  # small enough for LAPACK, but not here
         ("auto", (2649, 400), 2.0**-52, {"max_memory": 20 << 20}, "tsqr"),
         # Fewer contexts are advised where they help: gram's sum has M columns however many there are.

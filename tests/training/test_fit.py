@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from softmax_bottleneck import checkpoint, corpora
+from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.errors import ConfigurationError, OutputError, RunError, TrainingError
 from softmax_bottleneck.training import configuration_of, evaluate, fit, loop, override, training_cost
 from softmax_bottleneck.training.optimizer import learning_rate
@@ -73,6 +74,10 @@ def test_the_best_weights_are_kept_and_every_validation_can_be(tmp_path: Path, c
     for folder, row in zip(folders, rows, strict=True):
         assert evaluate(checkpoint.load(folder).model, valid).loss == row["valid_loss"]
         assert rows_of(folder)[-1] == row
+    assert check(done.path).startswith("a complete run")
+    (folders[1] / "vocabulary.json").write_text("[]")
+    with pytest.raises(RunError, match=r"vocabulary\.json has changed since the run was finished"):
+        check(done.path)
 
 
 @pytest.mark.parametrize("unigram", [True, False])

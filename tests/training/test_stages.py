@@ -121,8 +121,9 @@ def test_averaging_can_start_and_training_stop_within_an_epoch(tmp_path: Path, c
     settings = {"epochs": 16, "validations": 4, "optimizer": FAST, "save_every": 1000}
     done = train(configure(**settings, averaging={"start": "non-monotone", "interval": 1}), tmp_path / "averaged")
     *rows, _ = rows_of(tmp_path / "averaged")
-    assert (done.steps, done.averaged_steps) == (rows[-1]["step"], rows[-1]["averaged_steps"])
-    assert done.valid_perplexity == next(row["valid_perplexity"] for row in reversed(rows) if row["best"])
+    kept = next(row for row in reversed(rows) if row["best"])
+    assert (done.steps, done.averaged_steps) == (rows[-1]["step"], kept["averaged_steps"])
+    assert done.valid_perplexity == kept["valid_perplexity"]
     fired = next(n for n in range(len(rows)) if is_non_monotone([row["valid_loss"] for row in rows[: n + 1]], 1))
     assert (fired + 1) % 4  # not at an epoch's end
     assert [row["averaged_steps"] for row in rows] == [max(0, row["step"] - rows[fired]["step"]) for row in rows]
@@ -155,6 +156,7 @@ def test_finetuning(tmp_path: Path, configure: Configure) -> None:
     harmed = train(override(config, harmful), tmp_path / "harmed")
     assert min(row["valid_loss"] for row in rows_of(harmed.path)[1:-1]) > math.log(first.valid_perplexity)
     assert (harmed.test.loss, harmed.valid_perplexity) == (first.test.loss, first.valid_perplexity)
+    assert harmed.averaged_steps == 0  # of the weights that were kept
     # The weights that NT-ASGD starts from are a validation to be worse than.
     averaging = {"start": "non-monotone", "interval": 0}
     config = configure(epochs=1, validations=4, averaging=averaging, optimizer=FAST, save_every=1000)
