@@ -107,7 +107,7 @@ def check(path: Path) -> str:
     if is_run(path):
         for file in state_files(path):
             read_state(file)
-        for kept in sorted((path / CHECKPOINTS).glob("step-*")):
+        for kept in filter(Path.is_dir, sorted((path / CHECKPOINTS).glob("step-*"))):
             check_hashes(kept)
         run = load(path)
         return f"a complete run: {run.model.config.head.name} head on {run.corpus}; every file matches its checksum"

@@ -125,7 +125,8 @@ def report(
     from softmax_bottleneck.report import Contents, measure_sources, read_saved, write_page
 
     saved = {each: label for label, each in sources.items() if isinstance(each, Path)}
-    given = {path: label for path, label in saved.items() if not f"/{path}".removesuffix(".npz").endswith(f"/{label}")}
+    names = {path: f"/{path.as_posix()}".removesuffix(".npz") for path in saved}
+    given = {path: label for path, label in saved.items() if not names[path].endswith(f"/{label}")}
     opened = {label: each for label, each in sources.items() if not isinstance(each, Path)}
     labels = [label for label, each in opened.items() if reference in (label, each.description["path"])]
     if reference is not None and not labels:

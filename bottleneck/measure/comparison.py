@@ -156,7 +156,7 @@ class Comparison(Result, kind="comparison"):
     notes: tuple[str, ...] = ()
     """What was left out, one sentence each."""
     blocks: int = 0
-    """Number of blocks of contexts that standard errors count."""
+    """Number of blocks of contexts that the intervals count; see `standard_errors.Sampling`."""
     different: int | None = None
     """Number of different contexts that tell as much; see `standard_errors.Sampling.effective`."""
     bytes: int | None = None

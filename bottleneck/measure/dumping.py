@@ -108,7 +108,8 @@ def _write_top(source: Source, path: Path, k: int, progress: Progress) -> None:
         raise OutputError(f"cannot write {path}: the likeliest tokens go to a file that ends in .parquet")
     source.check_distributions()
     targets = _targets(source)
-    about = sha256_json({**source.identity, "top": k, "targets": sha256_bytes(targets.tobytes())}).encode()
+    of = {"source": source.description, "shape": source.shape, "targets": sha256_bytes(targets.tobytes()), "top": k}
+    about = sha256_json(of).encode()
     if path.exists() and path.stat().st_size and _top_of(path) != about:
         raise OutputError(
             f"cannot write {path}: another file is there, not {k} likeliest tokens of {source.name}; name another file"

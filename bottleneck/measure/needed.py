@@ -222,7 +222,8 @@ def need(source: Source, **options: Unpack[NeedOptions]) -> NeedReport:
 def _numbers(point: Reduced) -> str:
     """Return the cells of a table, each of the width `COLUMN`; an acceptance below `KEPT` stays below it."""
     perplexity = [] if point.perplexity is None else [f"{point.perplexity:.4g}"]
-    cells = f"{point.kl:.3g}", *perplexity, f"{math.floor(1000 * point.acceptance) / 1000:.3f}"
+    acceptance = min(point.acceptance, KEPT - 0.001) if point.acceptance < KEPT else point.acceptance
+    cells = f"{point.kl:.3g}", *perplexity, f"{acceptance:.3f}"
     return "".join(f"{cell:>{COLUMN}}" for cell in cells)
 
 

@@ -188,7 +188,7 @@ class Pair:
         series, each_one = [joined[name][0] for name in DEPENDENT if name in joined], np.arange(reference.shape[0])
         sampling = Sampling.of(series, begin_texts(self._sources), first)
         if like_llama_cpp:
-            sampling = Sampling(each_one, each_one, len(each_one), len(each_one))
+            sampling = Sampling(each_one, each_one, *3 * (len(each_one),))
         found = {
             name: ByContext(each[0, sampling.order], each[1, sampling.order], self._is_partial, sampling.starts)
             for name, each in joined.items()
@@ -201,8 +201,8 @@ class Pair:
         notes = self._notes(found, like_llama_cpp=like_llama_cpp)
         if (copies := reference.shape[0] - sampling.different) > REPEATED * reference.shape[0]:
             notes.append(
-                f"{copies:,} of {reference.shape[0]:,} contexts repeat others; together they tell as much as "
-                f"{sampling.effective:,} different ones"
+                f"{copies:,} of {reference.shape[0]:,} contexts repeat others, and all tell as much as "
+                f"{sampling.effective:,} without copies"
             )
         difference = None
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,11 +76,8 @@ class Sampling(NamedTuple):
     """Number of contexts without the copies."""
     effective: int
     """Number of contexts of one weight that tell as much of a mean: (Σw)² / Σw² of the copies w (Kish 1965, §11.7)."""
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks, fewer where some contexts have many more copies than others."""
-        return min(len(self.starts), self.effective)
+    blocks: int
+    """The same number of blocks, each of which weighs as much as its copies; of fewer than two nothing is known."""
 
     @classmethod
     def of(cls, series: list[Values], texts: Starts | None = None, first: Starts | None = None) -> Sampling:
@@ -96,8 +93,15 @@ class Sampling(NamedTuple):
         order, place = np.argsort(units, kind="stable"), np.empty(n, np.int64)
         place[order] = np.arange(n)
         begun = None if texts is None else (np.cumsum(kept) - 1)[texts[kept[texts]]]
-        starts = place[kept][block_starts([each[kept] for each in series], begun)]
-        return cls(order, starts, int(kept.sum()), int(n**2 / (np.bincount(units) ** 2).sum()))
+        begins, different = block_starts([each[kept] for each in series], begun), int(kept.sum())
+        starts = place[kept][begins]
+        weights = np.diff(starts, append=n) / np.diff(begins, append=different)
+        effective, blocks = (int(_kish(each)) for each in (np.bincount(units), weights))
+        return cls(order, starts if blocks > 1 else starts[:1], different, effective, blocks)
+
+
+def _kish(weights: NDArray[Any]) -> float:
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def _evenly(n: int, length: int) -> Starts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +55,8 @@ def read_saved(paths: Iterable[Path], labels: Mapping[Path, str] = MappingProxyT
         else:
             found = _file(path)
         saved += found
-        names |= dict.fromkeys((each.path for each in found), given.get(path, ""))
+        if path in given:
+            names |= dict.fromkeys((each.path for each in found), given[path])
     groups: dict[Any, list[Saved]] = {}  # the seeds of each model
     for each in saved:
         if each.kind in RANKS:
@@ -62,10 +64,14 @@ def read_saved(paths: Iterable[Path], labels: Mapping[Path, str] = MappingProxyT
     if not groups:
         raise ConfigurationError(f"{', '.join(map(str, paths))}: without a rank report; {WRITTEN_BY}")
     others = [each for each in saved if each.kind in OTHERS[:-1]]
+    counts = Counter(names.get(first.path, "") for first, *_ in groups.values())
     models = []
     for seeds in groups.values():
         first = min(seeds, key=lambda each: each.seed)
-        models.append(replace(_model(first, others), label=names[first.path]))
+        model = _model(first, others)
+        if label := names.get(first.path, ""):
+            model = replace(model, label=label if counts[label] == 1 else f"{label}/{model.name}")
+        models.append(model)
         if len(seeds) > 1:
             missing.append(f"{first.key}: seed {first.seed} is shown, of {len(seeds)} seeds")
         if models[-1].report.decomposition is None:

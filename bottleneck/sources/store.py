@@ -108,7 +108,18 @@ class StoreSource(Source):
         """The precision recorded when the store was written, or of the rows that are kept."""
         if self._inspection is None:
             return self._precision
-        return replace(self._inspection.precision, size=self._precision.size)
+        found = self._inspection.precision
+        return found if self._is_verbatim else replace(self._precision, distinct=found.distinct)
+
+    @property
+    def expected_precision(self) -> Precision:
+        """The precision recorded when the store was written."""
+        return self._precision
+
+    @property
+    def _is_verbatim(self) -> bool:
+        """Whether the numbers are those that were rounded, and not normalized since."""
+        return self._attributes["source"].get("kind") in ("log-probs", "matrix")
 
     def rank_warning(self, eps: float) -> str:
         """Return the warning recorded when the store was written, or of the rows that are kept."""
@@ -190,7 +201,7 @@ def read_attributes(group: zarr.Group, path: str) -> dict[str, Any]:
     if attributes.get("format") != FORMAT:
         raise StoreError(
             f"{path} was not written by 'bottleneck dump' (its format is not {FORMAT!r}); give the folder of a store, "
-            f"or one array of the group, as {path}/{next(group.array_keys(), 'NAME')}"
+            f"or one array of the group, as {path}/NAME"
         )
     try:
         if attributes.pop(SHA256, None) != sha256_json(attributes):

@@ -99,6 +99,8 @@ class Precision:
         """Return plain values, ready for JSON; fields beyond eps, type and ``assumed`` only if they are set."""
         defaults = {field.name: field.default for field in fields(self)}
         values = {key: value for key, value in asdict(self).items() if value != defaults[key]}
+        if self.distinct:
+            values["distinct"] = list(self.distinct)
         if self.noise and math.isinf(self.noise.deviation):
             values["noise"]["deviation"] = None
         if self.noise and not self.noise.may_be_signal:

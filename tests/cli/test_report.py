@@ -86,6 +86,8 @@ def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottlenec
     assert bottleneck("rank", *both).exit_code == 0
     assert bottleneck("report", "both.npz", "first=a.json", "--out", "page.html").stderr == ""
     assert "<strong>first" in Path("page.html").read_text(encoding="utf-8")
+    assert bottleneck("report", "two=both.npz", "--out", "page.html").stderr == ""
+    assert "<strong>two/ours" in Path("page.html").read_text(encoding="utf-8")
     assert bottleneck("spectrum", "both.npz").exit_code == 0
     assert {line.partition(",")[0] for line in Path("spectrum.csv").read_text().split()[1:]} == {
         "both/ours",

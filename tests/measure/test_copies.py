@@ -64,6 +64,20 @@ def test_a_context_of_many_copies_is_not_one_of_many(copies: int, effective: int
     assert wrong.max() <= 10
 
 
+@pytest.mark.parametrize("copies", [30, 100, 900])
+def test_a_text_of_many_copies_is_not_one_of_many(copies: int) -> None:
+    """The contexts of a text share most of their values, so that its copies hide how few texts there are."""
+    rng, held = np.random.default_rng(0), 0
+    text = np.repeat(np.arange(101), np.r_[copies, np.ones(100, int)])
+    for _ in range(100):
+        values = (rng.standard_normal(101)[:, None] + 0.1 * rng.standard_normal((101, 20)))[text].ravel()
+        starts, first = np.arange(0, len(values), 20), np.searchsorted(text, text)[:, None] * 20 + np.arange(20)
+        sampling = Sampling.of([values], starts, first.ravel())
+        error = standard_error(values[sampling.order], sampling.starts)
+        held += sampling.blocks < 2 or abs(values.mean()) <= half_width(sampling.blocks) * error
+    assert held >= 85
+
+
 def test_places_where_n_gram_models_see_the_same_words_stay_apart() -> None:
     found = compare("kn3:python-docs", "kn2:python-docs", contexts=500, examples=0)
     assert found.different == 500

@@ -85,13 +85,18 @@ def test_a_runs_store_is_the_run(runs: Any, tmp_path: Path, monkeypatch: Any, he
 
 
 @pytest.mark.parametrize("copies", [1, 15])
-def test_the_first_rows_of_a_store_are_those_of_its_matrix(copies: int, log_probs: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", ["floored", "rounded"])
+def test_the_first_rows_of_a_store_are_those_of_its_matrix(
+    copies: int, others: str, log_probs: Make, tmp_path: Path
+) -> None:
     """What was found in all rows is not said of the first ones: copies, floors, noise."""
-    rows = [np.repeat(log_probs(20, 60), copies, 0), *(log_probs(400, 60, seed=seed) for seed in (1, 2))]
-    rows[1], rows[2] = np.maximum(rows[1], -4.5), np.round(rows[2], 1)
-    matrix, kept = np.concatenate(rows), len(rows[0])
-    matrix -= np.logaddexp.reduce(matrix, 1)[:, None]
-    store = open_source(dump(matrix, tmp_path / "s.zarr"), contexts=kept)
+    first, rest = np.repeat(log_probs(20, 60), copies, 0), log_probs(800, 60, seed=1)
+    rest = np.maximum(rest, -4.5) if others == "floored" else np.round(rest, 1)
+    rest -= np.logaddexp.reduce(rest, 1)[:, None]
+    matrix, kept = np.concatenate([first, rest]), len(first)
+    path = dump(matrix, tmp_path / "s.zarr")
+    assert dump(matrix, path) == path  # with what is repeated
+    store = open_source(path, contexts=kept)
     expected = rank(matrix[:kept]).to_dict()
     found = rank(store).to_dict()
     for key in ("rank", "rank_centered", "eps", "verdict"):

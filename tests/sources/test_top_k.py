@@ -365,5 +365,7 @@ def test_a_dump_of_the_likeliest_tokens(tmp_path: Path) -> None:
             dump(other, tmp_path / "t.parquet", **how)
     dump(P, tmp_path / "t.parquet", top=3)
     assert (tmp_path / "t.parquet").read_bytes() == written
+    with pytest.raises(SourceError, match="holds a part of each distribution"):
+        dump(tmp_path / "t.parquet", tmp_path / "v.parquet", top=2)
     with pytest.raises(SourceError, match="the cost of its lower bound is not estimated"):
         estimate_cost(tmp_path / "t.parquet")
