@@ -88,6 +88,8 @@ def test_saved_results_are_not_measured_again(world: Path, bottleneck: Bottlenec
     assert "<strong>first" in Path("page.html").read_text(encoding="utf-8")
     assert bottleneck("report", "two=both.npz", "--out", "page.html").stderr == ""
     assert "<strong>two/ours" in Path("page.html").read_text(encoding="utf-8")
+    np.savez("matrix.npz", A=np.random.default_rng(0).standard_normal((9, 5)))
+    assert bottleneck("spectrum", "matrix.npz", "--kind", "matrix", "--out", "m.png").exit_code == 0
     assert bottleneck("spectrum", "both.npz").exit_code == 0
     assert {line.partition(",")[0] for line in Path("spectrum.csv").read_text().split()[1:]} == {
         "both/ours",

@@ -14,7 +14,8 @@ from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
 from softmax_bottleneck.errors import BottleneckError, OutputError
-from softmax_bottleneck.measure import trained_heads
+from softmax_bottleneck.measure import needed, trained_heads
+from softmax_bottleneck.measure.reduced_layers import Reduced
 
 T, M, d = 120, 60, 6
 HALF = T // 2
@@ -275,3 +276,12 @@ def test_a_folder_of_other_files_is_not_written(tmp_path: Path) -> None:
     for _ in range(2):
         sb.need(states, ranks=[2], train=True, save=tmp_path / "drafts")
     assert [each.name for each in (tmp_path / "drafts").iterdir()] == ["rank-2.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "shown"),
+    [(0.98951, "0.989"), (0.98999, "0.989"), (0.99, "0.990"), (0.9884, "0.988"), (1 - 1e-15, "1.000")],
+)
+def test_what_is_too_little_is_not_shown_as_enough(acceptance: float, shown: str) -> None:
+    """By an acceptance that is rounded up to the 0.99 of the verdict."""
+    assert needed._numbers(Reduced(3, 0.1, None, 1.0, acceptance)).split() == ["0.1", shown]
