@@ -36,8 +36,8 @@ SLACK = 1e-14
 """Relative roundoff of a cross entropy in float64; a smaller increase does not end a line search."""
 SUFFICIENT = 0.25
 """Share of the linearly predicted decrease that a step must attain (Armijo's rule); a quadratic attains a half."""
-HALVINGS = 40
-"""Largest number of halvings of a step, enough for a spread of t of 2⁴⁰."""
+HALVINGS = 60
+"""Largest number of halvings of a step, enough for a spread of t of 2⁶⁰."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,7 @@ def attainable(
         bias: b, (M,).
         start: (n, D) initial context vectors; a row is used where it is better than zero. The result is never worse.
         tolerance: largest gap, nats.
-        max_steps: largest number of Newton steps; the result of a context that needs more has a larger gap, and so has
-            one whose target lies so near one token that steps change KL by less than its roundoff.
+        max_steps: largest number of Newton steps; the result of a context that needs more has a larger gap.
 
     Returns:
         Tensors, on the device of ``log_targets``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import logsumexp
@@ -49,12 +49,12 @@ def test_the_minimum_is_scipys(vocab: int, dim: int, alpha: float, biased: bool)
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 8), st.sampled_from([0.01, 0.1, 1.0]))
+@example(300, 10, 4, 0.01)  # whose Newton direction is 2e13 long
 def test_the_gap_bounds_what_is_left(seed: int, vocab: int, dim: int, alpha: float) -> None:
     """Stopped early, the true minimum lies between what is reached less the gap and what is reached."""
     log_p, W = _problem(4, vocab, dim, alpha, seed)
     final = attainable(log_p, W, tolerance=1e-9)
-    one_token = final.kl < 1e-5  # nearly all of p, where a step is below the roundoff of KL
-    assert ((final.gap <= 1e-9) | (one_token & (final.gap <= final.kl))).all()
+    assert (final.gap <= 1e-9).all()
     for steps in (0, 1, 3, 6):
         early = attainable(log_p, W, max_steps=steps)
         assert (early.kl >= final.kl - final.gap - 1e-12).all()
