@@ -29,18 +29,24 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def course(results: SavedResults) -> pd.DataFrame:
     """Return ``panel``, ``family``, ``model``, ``epoch``, ``value``, ``low``, ``high``, ``base`` and ``drawn``; seed 0.
 
-    The family is that with most checkpoints, or the last one if none was kept; ``drawn`` is the rank, or the perplexity
-    less that of the model ``base`` after the same epoch.
+    The family is that whose ranked checkpoints cover most epochs, or the last one if none was kept. The rank of a
+    finished run stands at the epoch of its weights, those of the best validation. ``drawn`` is the rank, or the
+    perplexity less that of the model ``base`` after the same epoch.
     """
-    frame = results.frame[results.frame["epoch"].notna() & (results.frame["seed"] == 0)]
+    frame = results.frame[results.frame["seed"] == 0]
+    validated = frame[(frame["kind"] == "demo") & (frame["split"] == "valid") & (frame["metric"] == "perplexity")]
+    best = validated.dropna(subset="epoch").sort_values("value", kind="stable").groupby("source")["epoch"].first()
+    finished = frame["source"].map(best).where(frame["kind"] == "demo")
+    frame = frame.assign(epoch=frame["epoch"].fillna(finished)).dropna(subset="epoch")
     shown = {("perplexity", "valid"): "perplexity", ("rank_centered", "test"): "rank"}
     panels = [shown.get(place) for place in zip(frame["metric"], frame["split"], strict=True)]
     epochs = pd.to_numeric(frame["epoch"], downcast="integer")
     data = frame.assign(panel=pd.Series(panels, frame.index), epoch=epochs).dropna(subset="panel")
     data = data[["panel", "family", "model", "epoch", "value", "low", "high"]]
-    ranked = data.loc[data["panel"] == "rank", "family"].mode()[:1]
-    family = ranked if len(ranked) else data["family"][-1:]
-    data = data[data["family"].isin(family)].sort_values(["panel", "model", "epoch"], kind="stable")
+    covered = data[data["panel"] == "rank"].groupby("family")["epoch"].nunique()
+    family = covered.idxmax() if len(covered) else data["family"][-1:].sum()
+    data = data[data["family"] == family].sort_values(["panel", "model", "epoch"], kind="stable")
+    data = data.drop_duplicates(["panel", "model", "epoch"], keep="last")  # a checkpoint comes after its run
     models = data.loc[data["panel"] == "perplexity", "model"].unique().tolist()
     base = BASE if BASE in models else next(iter(models), "")
     courses = data[(data["panel"] == "perplexity") & (data["model"] == base)].groupby("epoch")["value"].last()
@@ -55,8 +61,7 @@ def course(results: SavedResults) -> pd.DataFrame:
 def training_course(ax: Axes, data: pd.DataFrame) -> None:
     """Validation perplexity less the Softmax's after the same epoch, and the rank of the row-centred log-probability
     matrix, over training; bars from the lowest to the highest rank within the interval of tolerances. Marks of one
-    epoch stand side by side. Models of the preset family ptb-fast (the papers' sizes on Penn Treebank), or of
-    another if more of its checkpoints were ranked.
+    epoch stand side by side. Models of the preset family whose ranked checkpoints cover most epochs.
     """
     panel = data["panel"].iloc[0]
     middle = (data["model"].nunique() - 1) / 2

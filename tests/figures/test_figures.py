@@ -267,6 +267,9 @@ def test_ranks_of_kept_checkpoints_stand_beside_the_perplexity(folder: Path, ax:
     assert set(data["panel"]) == {"perplexity", "rank"}
     assert set(data["family"]) == {"demo"}
     ranks = data[data["panel"] == "rank"]
+    assert not ranks.duplicated(["model", "epoch"]).any()
+    assert ranks.loc[ranks["model"] == "softmax", ["epoch", "value"]].to_numpy().tolist() == [[2, 30]]  # at the end
+    ranks = ranks[ranks["model"] == "mos"]
     assert ranks[["epoch", "value", "low"]].to_numpy().tolist() == [[1, 20, 15], [2, 30, 25], [10, 39, 34]]
     figure.draw(ax, ranks)  # type: ignore[attr-defined]
     assert lines(ax)["MoS"] == ([1, 2, 10], [20, 30, 39])
