@@ -12,7 +12,7 @@ import rich_click as click
 
 from .options import FIGURES, Count, completing, example, memory_option, progress, style_option
 from .outputs import echo
-from .paths import Figure, Output, ResultFiles, holds_spectra
+from .paths import Figure, Output, ResultFiles, holds_spectra, is_drawn
 from .sources import with_source
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def is_spectrum(name: str) -> bool:
 @click.option(
     "--out",
     default="spectrum.png",
-    type=Figure("a figure", ".png", ".pdf", ".svg"),
+    type=Figure("a figure", ".png", ".pdf", ".svg", is_own=is_drawn),
     metavar="FIGURE.(png|pdf|svg)",
     help="Figure to write; its numbers go to a CSV file of the same name.",
 )
@@ -93,7 +93,11 @@ def is_gallery(path: Path) -> bool:
 @click.command("report", epilog=example("bottleneck report demo/reports --out demo/report.html"))
 @with_source(count=-1, device=True, saved=is_saved)
 @click.option(
-    "--out", required=True, type=Output("a report", ".html", ".htm"), metavar="PAGE.html", help="Page to write."
+    "--out",
+    required=True,
+    type=Output("a report", ".html", ".htm", is_own=is_drawn),
+    metavar="PAGE.html",
+    help="Page to write.",
 )
 @click.option(
     "--pairs",

@@ -91,13 +91,14 @@ def holds_result(path: Path) -> bool:
 
 def holds_spectra(path: Path) -> bool:
     """Return whether a file holds saved spectra."""
-    from softmax_bottleneck.errors import MatrixError
-    from softmax_bottleneck.spectrum import load_spectra
+    from softmax_bottleneck.spectrum import holds_spectra
 
-    try:
-        return bool(load_spectra(path))
-    except MatrixError:
-        return False
+    return holds_spectra(path)
+
+
+def is_drawn(path: Path) -> bool:
+    """Return whether a page or a figure names this package as its maker."""
+    return b"softmax-bottleneck" in path.read_bytes()
 
 
 def holds_figures_numbers(path: Path) -> bool:
@@ -184,7 +185,8 @@ class Figure(Output):
         Output().check(path.with_suffix(".csv"))
 
     def keep_others(self, path: Path) -> None:
-        """Refuse to replace a CSV file that does not belong to a figure."""
+        """Refuse to replace a file that is no figure of ours, or a CSV file that does not belong to one."""
+        super().keep_others(path)
         Output("a figure's numbers, which go there", is_own=holds_figures_numbers).keep_others(path.with_suffix(".csv"))
 
 

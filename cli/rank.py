@@ -15,7 +15,7 @@ from softmax_bottleneck.core.options import RANK
 
 from .options import example, format_option, json_option, options_of, pair, progress
 from .outputs import echo, show_all
-from .paths import Output, holds_spectra
+from .paths import Output, holds_spectra, is_drawn
 from .sources import given_options, measure_all, with_source
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ INDETERMINATE = 3
 @click.option(
     "--plot",
     "plot_to",
-    type=Output("a figure", ".png", ".pdf", ".svg"),
+    type=Output("a figure", ".png", ".pdf", ".svg", is_own=is_drawn),
     metavar="FIGURE.(png|pdf|svg)",
     panel="Output",
     help="Draw the checkpoints' values against the step.",

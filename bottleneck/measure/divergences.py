@@ -103,10 +103,18 @@ class ByContext:
         return _estimate(value, spread, max(most - value, value - least))
 
     def root_mean_square(self) -> Estimate:
-        """Return the root of the mean square; errors add at most their own, by the triangle inequality."""
-        squares = self.values**2, self.error**2
-        (root, spread), (moved, more) = ((math.sqrt(each.mean()), self._standard_error(each)) for each in squares)
-        return _estimate(root, sum(each / (2 * of) for each, of in ((spread, root), (more, moved)) if of), moved)
+        """Return the root of the mean square, between those of the values nearest to zero and farthest from it."""
+        low, high = self._ends
+        squares = np.maximum(np.maximum(low, -high), 0.0) ** 2, np.maximum(-low, high) ** 2
+        least, most = (math.sqrt(each.mean()) for each in squares)
+        spread = max(
+            self._standard_error(each) / (2 * of) if of else 0.0
+            for each, of in zip(squares, (least, most), strict=True)
+        )
+        value = math.sqrt((self.values**2).mean())
+        if self.is_interval:
+            value = (least + most) / 2 if math.isfinite(most) else least
+        return _estimate(value, spread, max(most - value, value - least))
 
 
 def _estimate(value: float, standard_error: float, roundoff: float) -> Estimate:

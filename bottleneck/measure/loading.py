@@ -11,7 +11,7 @@ import numpy as np
 from ..core.json_file import explain_read_errors, read_json
 from ..errors import ConfigurationError, look_up
 from ..results.base import KINDS, Result, Results
-from ..spectrum import load_spectra
+from ..spectrum import holds_spectra, load_spectra
 from .comparison import Comparison, Comparisons
 from .report import RankReport
 from .reports import RankReports
@@ -69,10 +69,8 @@ def with_spectrum(report: RankReport, path: Path) -> RankReport:
         ConfigurationError: those of its source are of another matrix.
     """
     beside = path.with_suffix(".npz")
-    measured = Path(str(report.source.get("path"))).name.partition(":")[0]
-    if not beside.exists() or measured == beside.name:
-        return report
-    spectrum = next((each.spectrum for each in load_spectra(beside) if each.source == report.source), None)
+    spectra = load_spectra(beside) if holds_spectra(beside) else []
+    spectrum = next((each.spectrum for each in spectra if each.source == report.source), None)
     if spectrum is None:
         return report
     shape, largest = (report.contexts, report.vocab), float(spectrum.values[0])

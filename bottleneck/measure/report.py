@@ -24,7 +24,7 @@ from ..spectrum import (
     Spectrum,
     effective_rank,
     entropy_rank,
-    load_spectra,
+    holds_spectra,
     stable_rank,
     write_spectra,
 )
@@ -282,13 +282,10 @@ def spectra_beside(path: str | Path, reports: Iterable[RankReport]) -> Iterator[
     """
     beside = Path(path).with_suffix(".npz")
     spectra = [each.saved_spectrum for each in reports if each.decomposition is not None]
-    if spectra and beside.exists():
-        try:
-            load_spectra(beside)
-        except MatrixError as error:
-            raise OutputError(
-                f"cannot write {beside}: another file is there, and the singular values go there; name another file"
-            ) from error
+    if spectra and beside.exists() and not holds_spectra(beside):
+        raise OutputError(
+            f"cannot write {beside}: another file is there, and the singular values go there; name another file"
+        )
     yield
     if spectra:
         write_spectra(beside, spectra)

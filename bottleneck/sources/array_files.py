@@ -39,6 +39,8 @@ FEW = 5
 
 _NUMBER = re.compile(r"\s*([-+]?([0-9.]+(e[-+]?[0-9]+)?|inf(inity)?|nan)|n/?a|null|)\s*", re.IGNORECASE)
 """A number, or what stands for a missing one."""
+_NOT_A_NUMBER = re.compile(r"could not convert string (.*) to float64 at row (\d+), column (\d+)")
+"""NumPy's message, which counts rows from 0 and columns from 1."""
 
 
 def read_arrays(path: Path) -> Mapping[str, Any]:
@@ -210,6 +212,12 @@ def _csv(path: Path) -> Mapping[str, Any]:
                 usecols=range(1, len(first)) if is_indexed and has_header else None,
             )
         except ValueError as error:
+            if wrong := _NOT_A_NUMBER.match(str(error)):
+                text, row, column = wrong.groups()
+                raise SourceError(
+                    f"{path}: field {column} of row {int(row) + 1} of its numbers is {text}, which is not a number: "
+                    "write a number there, or leave the row or the column out"
+                ) from error
             raise ValueError(str(error).partition("; use `usecols`")[0]) from error
     return {"table": pd.DataFrame(_as_written(table), columns=first[is_indexed:] if has_header else None, copy=False)}
 
@@ -291,15 +299,17 @@ def _check_tokens(table: NDArray[Any], columns: Sequence[Any], name: str) -> Non
 
 
 def _as_written(numbers: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
-    """Return numbers as float32 if they were: NumPy and pandas write the shortest decimal that gives a float32 back.
+    """Return numbers as float32 if they were, in the shortest decimals that give a float32 back, or in nine digits.
 
-    Numbers of few decimals may have been cut off by a format, and stay as they are.
+    NumPy and pandas write the former. Numbers of few decimals may have been cut off by a format, and stay as they are.
     """
     some = numbers.ravel()[:: max(1, numbers.size // SAMPLE)]
     with np.errstate(over="ignore"):
         narrow = some.astype(np.float32)
-    back = narrow.astype("U").astype(np.float64)
-    if np.array_equal(some, back, equal_nan=True) and not np.array_equal(some, some.round(FEW), equal_nan=True):
+    written = (each.astype(np.float64) for each in (narrow.astype("U"), np.char.mod("%.9g", narrow)))
+    if any(np.array_equal(some, each, equal_nan=True) for each in written) and not np.array_equal(
+        some, some.round(FEW), equal_nan=True
+    ):
         return numbers.astype(np.float32)
     return numbers
 

@@ -56,6 +56,8 @@ class FileRows:
 def unreadable(path: Path, error: Exception) -> SourceError:
     """Return the error for a file that its reader cannot read."""
     message = first_line(error)[:LONGEST]
+    if isinstance(error, UnicodeDecodeError):
+        return SourceError(f"{path} is not text in UTF-8: save it in UTF-8")
     if isinstance(error, pickle.UnpicklingError) or re.search("pickle|weights_only|Python objects", message):
         # NumPy and torch would advise to let it run code.
         message = "it is of another kind, or holds Python objects: save the array alone by numpy.save or torch.save"

@@ -225,12 +225,12 @@ def open_sources(sources: Iterable[Any], options: Opening, own: Sequence[Opening
 
 def _refuse(option: str, name: Any, kind: Kind, values: Mapping[str, Any]) -> NoReturn:
     """Refuse an option that a source does not take."""
-    listed = ", ".join(dict.fromkeys((*kind.takes, "contexts")))
-    why = f"{option} does not apply to {kind.what} ({_name(name)}), which takes {listed}"
+    listed = [part for each in dict.fromkeys((*kind.takes, "contexts")) for part in (", ", Parameter(each))][1:]
+    more: list[str | Parameter] = ["; give W as the weight of a torch.nn.Linear"] if option == "hidden" else []
     if OPENING[option].panel == OF_STATES and values["head"] is None:
-        raise ConfigurationError(why, "; for hidden states, give ", Parameter("head"))
-    more = "; give W as the weight of a torch.nn.Linear" if option == "hidden" else ""
-    raise ConfigurationError(why + more)
+        more = ["; for hidden states, give ", Parameter("head")]
+    what = f" does not apply to {kind.what} ({_name(name)}), which takes "
+    raise ConfigurationError(Parameter(option), what, *listed, *more)
 
 
 def is_several(source: Any) -> bool:

@@ -77,6 +77,12 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
     chance, chance_of_digits = dict.fromkeys(steps, 0.0), dict.fromkeys(digits, 0.0)
     for rows in whole.ranges():
         p = as_array(matrix[rows.start : rows.stop]).astype(np.float64)
+        wrong = MatrixError(
+            f"rows {rows.start:,} to {rows.stop - 1:,} of {path} are not probabilities: these are from 0 to 1, and "
+            "those of a row sum to 1"
+        )
+        if not ((p >= 0) & (p <= 1 + MISSED_ROUNDED)).all():
+            raise wrong
         off, some = eps * p + EPS["float64"], p[p > 0]
         steps = {n for n in steps if (np.abs(p - np.round(p, n)) <= off).all()}
         zeros_before = -np.floor(np.log10(some))  # 1 for numbers from 0.1 to 1
@@ -85,11 +91,8 @@ def open_probabilities(matrix: Any, *, path: str = "array") -> MatrixSource | Pr
         digits = {n for n, at in scales.items() if (np.abs(some * at - np.rint(some * at)) <= eps * some * at).all()}
         rounded = p.shape[1] * 10.0 ** -min(steps, default=DECIMALS), 10.0 ** (1 - min(digits, default=DIGITS))
         most = max(MISSED, min(MISSED_ROUNDED, max(rounded) / 2))
-        if not (p >= 0).all() or not np.allclose(p.sum(1), 1, rtol=0, atol=most):
-            raise MatrixError(
-                f"rows {rows.start:,} to {rows.stop - 1:,} of {path} are not probabilities: these are from 0 to 1, and "
-                "those of a row sum to 1"
-            )
+        if not np.allclose(p.sum(1), 1, rtol=0, atol=most):
+            raise wrong
         zeros, never = zeros | ~p.all(0), never & ~p.any(0)
         least = min(least, some.min(initial=np.inf))
         for n in steps:

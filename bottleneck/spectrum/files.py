@@ -87,6 +87,14 @@ def load_spectra(path: str | Path) -> list[SavedSpectrum]:
         raise MatrixError(f"{wrong}: it is damaged or of another kind; save the spectrum again") from error
 
 
+def holds_spectra(path: str | Path) -> bool:
+    """Return whether a file holds saved spectra, whole."""
+    try:
+        return bool(load_spectra(path))
+    except MatrixError:
+        return False
+
+
 def _read(file: Mapping[str, Any], end: str) -> SavedSpectrum:
     """Return the spectrum whose arrays have names with this end."""
     about: _About = check_schema(parse_json(str(file[f"about{end}"]), finite=True), _About)

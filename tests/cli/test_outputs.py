@@ -130,6 +130,8 @@ OTHERS = [
     ["rank", "m.npy", "--save-spectrum", "m.npz"],
     ["rank", "m.npy", "--save-spectrum", "broken.npz"],
     ["spectrum", "m.npy", "--out", "table.png"],
+    ["spectrum", "m.npy", "--out", "photo.png"],
+    ["report", "m.npy", "--out", "notes.html"],
 ]
 
 
@@ -138,6 +140,8 @@ def test_results_replace_results_alone(arguments: list[str], world: Path, bottle
     _prepare()
     Path("broken.npz").write_bytes(b"PK")
     Path("table.csv").write_text("name,age\n", encoding="utf-8")
+    for name in ("photo.png", "notes.html"):
+        Path(name).write_text("mine", encoding="utf-8")
     before = _tree(world)
     done = bottleneck(*arguments)
     assert (_tree(world), done.exit_code, done.stdout) == (before, 1, "")
@@ -147,7 +151,9 @@ def test_results_replace_results_alone(arguments: list[str], world: Path, bottle
     for _ in range(2):
         assert bottleneck("kld", "m.npy", "--json", "empty").exit_code == 0
         assert bottleneck("rank", "m.npy", "--save-spectrum", "s.npz").exit_code == 0
-        assert bottleneck("spectrum", "m.npy", "--out", "s.png").exit_code == 0
+        for picture in ("s.png", "s.pdf", "s.svg"):
+            assert bottleneck("spectrum", "m.npy", "--out", picture).exit_code == 0
+        assert bottleneck("report", "m.npy", "--out", "page.html").exit_code == 0
 
 
 def test_trained_layers_do_not_replace_the_layer_that_is_read(bottleneck: Bottleneck, tmp_path: Path) -> None:

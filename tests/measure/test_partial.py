@@ -83,6 +83,14 @@ def test_an_interval_ends_at_its_extremes(name: str, seed: int) -> None:
     assert least < divergence(name, p, q) <= middle + half
 
 
+def test_a_root_mean_square_of_intervals_is_that_of_their_nearest_and_farthest_ends() -> None:
+    low, high = np.array([-3.0, -1.0, 2.0]), np.array([1.0, -0.5, 4.0])
+    found = ByContext((low + high) / 2, (high - low) / 2, is_interval=True).root_mean_square()
+    nearest, farthest = (np.sqrt(np.square(each).mean()) for each in ([0, 0.5, 2], [3, 1, 4]))
+    ends = found.value - found.roundoff, found.value + found.roundoff
+    assert ends == pytest.approx((nearest, farthest))
+
+
 @pytest.mark.parametrize("name", ["mean", "quantile", "root_mean_square", "perplexity_ratio"])
 def test_both_ends_of_an_interval_have_a_sampling_error(name: str) -> None:
     """Intervals from 0 to a random number: how often one end of the 95 % interval leaves the true upper end out."""

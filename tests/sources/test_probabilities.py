@@ -134,6 +134,8 @@ def test_half_floats_below_their_least_normal_number(tmp_path: Path) -> None:
         (P, "logits", "use kind='probabilities'"),
         (LOG_P, "probabilities", "are not probabilities: these are from 0 to 1"),
         (2 * P, "probabilities", "those of a row sum to 1"),
+        (100 * P / P.max(), "probabilities", "are not probabilities: these are from 0 to 1"),
+        (np.where(P.min() < P, LOG_P, -np.inf), "probabilities", "are not probabilities: these are from 0 to 1"),
         (np.where(P > 2e-3, P, 0.0) / np.where(P > 2e-3, P, 0.0).sum(1)[:, None], "probabilities", "truncations leave"),
     ],
 )

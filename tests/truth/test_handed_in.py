@@ -117,7 +117,7 @@ def test_a_text_files_first_line_is_a_header_or_a_row(tmp_path: Path) -> None:
         ("logits of my model", "its first line has 1 fields and its second 40"),
         ("logits, my model", "its first line has 2 fields and its second 40"),
         (",".join(map(str, range(1000, 1040))), "the first line holds another whole number in every column"),
-        ("NA" + ",1.5" * 39, "could not convert string 'NA'"),
+        ("NA" + ",1.5" * 39, "field 1 of row 1 of its numbers is 'NA', which is not a number"),
         ("-Infinity" + ",1.5" * 39, "holds -inf at row 0, column 0"),
     ):
         path.write_text("\n".join([first, *lines]), encoding="utf-8")
