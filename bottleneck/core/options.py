@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 from ..errors import ConfigurationError, meant
 from .checks import check_above_zero, check_pairs, check_positive, check_within
+from .progress import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -213,28 +214,34 @@ class Ranking(TypedDict, total=False):
     ]
 
 
-class Pairs(TypedDict, total=False):
-    """Which pairs of contexts a divergence is of."""
+class MeasurementOptions(Opening, total=False):
+    """The options of every measurement of a matrix."""
+
+    progress: Annotated[Progress | bool, Option(False, "Where to report; True means standard error.")]
+
+
+class KldOptions(MeasurementOptions, total=False):
+    """The options of `kld`: which pairs of contexts a divergence is of."""
 
     pairs: Annotated[Literal["all"] | int, Option("all", PAIRS, MEASURE, metavar="all|N", check=check_pairs)]
     seed: Annotated[int, Option(0, "Seed of the random pairs.", MEASURE, metavar="N", check=_not_negative)]
 
 
-class Writing(TypedDict, total=False):
-    """What a dump writes in place of all log-probabilities."""
+class DumpOptions(MeasurementOptions, total=False):
+    """The options of `dump`: what it writes in place of all log-probabilities."""
 
     states: Annotated[bool, Option(False, STATES_ALONE, MEASURE)]
     top: Annotated[int | None, Option(None, TOP, MEASURE, metavar="K", check=check_positive, more=TOP_KILLED)]
 
 
-class Sample(TypedDict, total=False):
-    """At which contexts a gradient's Jacobian is computed."""
+class GradientOptions(MeasurementOptions, total=False):
+    """The options of `gradient`: at which contexts a Jacobian is computed."""
 
     sample: Annotated[int, Option(64, SAMPLE, MEASURE, metavar="N", check=check_positive)]
 
 
-class Needing(TypedDict, total=False):
-    """Which reduced layers are measured, and whether some are trained."""
+class NeedOptions(MeasurementOptions, total=False):
+    """The options of `need`: which reduced layers are measured, and whether some are trained."""
 
     ranks: Annotated[
         Sequence[int] | None, Option(None, RANKS, MEASURE, metavar="R,R,…", more=REFINED, check=_check_ranks)
@@ -243,8 +250,8 @@ class Needing(TypedDict, total=False):
     save: Annotated[str | Path | None, Option(None, SAVE, "Output", metavar="FOLDER", more=SAVED)]
 
 
-class Deciding(TypedDict, total=False):
-    """How long and by how many processes it is decided which tokens can be the argmax."""
+class ArgmaxableOptions(MeasurementOptions, total=False):
+    """The options of `argmaxable`: how long and by how many processes it is decided which tokens can be the argmax."""
 
     limit: Annotated[float | None, Option(60.0, LIMIT, COMPUTE, metavar="SECONDS", check=check_above_zero)]
     workers: Annotated[
@@ -252,8 +259,8 @@ class Deciding(TypedDict, total=False):
     ]
 
 
-class Judging(TypedDict, total=False):
-    """What a comparison compares and shows, and the limits that a model has to keep."""
+class ComparisonOptions(MeasurementOptions, total=False):
+    """The options of a comparison: what it compares and shows, and the limits that a model has to keep."""
 
     examples: Annotated[
         int,
@@ -321,8 +328,11 @@ def table(options: type) -> Mapping[str, Option]:
 
 OPENING = table(Opening)
 HUGGING_FACE: Mapping[str, Option] = {name: OPENING[name] for name in HuggingFaceOptions.__annotations__}
-LAYER, COMPARE, KLD = map(table, (LayerOptions, Judging, Pairs))
-GRADIENT, NEED, ARGMAXABLE, DUMP = map(table, (Sample, Needing, Deciding, Writing))
+LAYER = table(LayerOptions)
+COMPARE, KLD, GRADIENT, NEED, ARGMAXABLE, DUMP = (
+    {name: option for name, option in table(options).items() if option.panel and name not in OPENING}
+    for options in (ComparisonOptions, KldOptions, GradientOptions, NeedOptions, ArgmaxableOptions, DumpOptions)
+)
 RANK = {**table(Spectral), **table(Ranking)}
 """The options of a rank, beside those that open its source."""
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..core.full_precision import full_precision
+from ..core.options import MeasurementOptions
 from ..core.progress import Progress, reporting
 from ..core.tensor_file import digest
 from ..errors import ConfigurationError, Parameter, SourceError
@@ -18,7 +19,7 @@ from ..language_models import ModelOnText, RunModel
 from ..language_models.checkpoint import corpus_of
 from ..language_models.text import Ids
 from ..sources import Source
-from ..sources.measurement import MeasurementOptions, measurement, opened
+from ..sources.measurement import measurement, opened
 from ..training.evaluate import How, Perplexity
 from .cache import WINDOWS, Cache, cache_evaluate, tune_cache
 from .dynamic import FILE, Dynamic, dynamic_evaluate, gradient_statistics, published_dynamic

@@ -1,6 +1,6 @@
 """Measurements on a source: rank, divergence, comparison, gradient, hidden size, cost, output layer, identification."""
 
-from ..sources.measurement import MeasurementOptions
+from ..core.options import MeasurementOptions
 from .comparing import compare
 from .comparison import Comparison, Comparisons
 from .computing import RankOptions, SpectrumOptions, singular_values

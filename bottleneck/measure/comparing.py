@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import typed
-from ..core.options import COMPARE, Judging, check_options, takes
+from ..core.options import COMPARE, ComparisonOptions, check_options, takes
 from ..errors import ConfigurationError, Parameter, SourceError
 from ..evaluation import perplexity
 from ..language_models import Text
@@ -24,7 +24,7 @@ from ..sources import (
     is_several,
     labelled,
 )
-from ..sources.measurement import MeasurementOptions, prepared
+from ..sources.measurement import prepared
 from ..spectrum import SpectrumSettings
 from .comparison import SIGNS, Comparison, Comparisons, farther_by_pairs
 from .pair import Pair
@@ -32,10 +32,6 @@ from .pair import Pair
 Ids = NDArray[np.int64]
 SAMPLE = 200
 """Tokens whose names show whether two vocabularies are one."""
-
-
-class ComparisonOptions(MeasurementOptions, Judging, total=False):
-    """The options of a comparison."""
 
 
 @overload

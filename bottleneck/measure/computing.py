@@ -13,13 +13,13 @@ from ..core.checks import typed
 from ..core.clock import each_spent, spent
 from ..core.files import cache_folder
 from ..core.interruption import note_if_interrupted
-from ..core.options import OPENING, Option, Ranking, Spectral, takes
+from ..core.options import OPENING, MeasurementOptions, Option, Ranking, Spectral, takes
 from ..core.parallel import ALONE, Processes
 from ..core.version import __version__
 from ..errors import Function, MatrixError, Parameter, Sentence
 from ..sources import KINDS, FactorRows, Source, find
 from ..sources.array_files import numbers_of
-from ..sources.measurement import MeasurementOptions, prepared
+from ..sources.measurement import prepared
 from ..spectrum import (
     Factored,
     RangeFinder,

@@ -16,12 +16,12 @@ from ..core.checks import check_positive, typed
 from ..core.files import explain_output_errors, make_folder, only_process, replacing, sha256_bytes, sha256_json
 from ..core.interruption import note_if_interrupted
 from ..core.json_file import json_if_any
-from ..core.options import Writing, takes
+from ..core.options import DumpOptions, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
 from ..errors import BottleneckError, ConfigurationError, OutputError, Parameter, SourceError, StoreError
 from ..sources import Source
-from ..sources.measurement import MeasurementOptions, prepared
+from ..sources.measurement import prepared
 from ..sources.store import (
     FORMAT,
     LOG_PROBS,
@@ -42,10 +42,6 @@ LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """Name of a temporary file that Zarr leaves behind when it is killed."""
 TOP = b"softmax_bottleneck"
 """Key of the hash, in the metadata of a Parquet file, of what the likeliest tokens are of."""
-
-
-class DumpOptions(MeasurementOptions, Writing, total=False):
-    """The options of `dump`."""
 
 
 @takes(DumpOptions)

@@ -17,14 +17,14 @@ from torch.autograd import forward_ad
 
 from ..core.devices import exact, sum_type
 from ..core.full_precision import full_precision
-from ..core.options import Sample
+from ..core.options import GradientOptions
 from ..core.progress import Progress, reporting
 from ..errors import Function, MatrixError, Sentence, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import Source
-from ..sources.measurement import MeasurementOptions, measurement, opened
+from ..sources.measurement import measurement, opened
 from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
 
@@ -140,10 +140,6 @@ def _three(kept: float, energy: float, outside: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
-
-
-class GradientOptions(MeasurementOptions, Sample, total=False):
-    """The options of `gradient`."""
 
 
 @measurement(GradientOptions, opens=opened)

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.options import Deciding, LayerOptions
+from ..core.options import ArgmaxableOptions, LayerOptions
 from ..core.progress import reporting
 from ..errors import Function, Sentence, SourceError
 from ..heads import RankBound
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import OutputWeights
-from ..sources.measurement import MeasurementOptions, layers, measurement
+from ..sources.measurement import layers, measurement
 from ..spectrum import EPS, RankEstimate, effective_rank, entropy_rank, stable_rank
 from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
 from ..theory import ArgmaxReport, PowerLaw, power_law, unargmaxable
@@ -222,10 +222,6 @@ def head(source: OutputWeights, **options: Unpack[LayerOptions]) -> HeadReport:
         rows_found=found,
         names={} if layer.tokenizer is None else dict(zip(named, layer.tokenizer.names(named), strict=True)),
     )
-
-
-class ArgmaxableOptions(MeasurementOptions, Deciding, total=False):
-    """The options of `argmaxable`."""
 
 
 @measurement(ArgmaxableOptions, opens=layers)

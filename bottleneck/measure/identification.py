@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..core.checks import typed
-from ..core.options import LayerOptions, takes
+from ..core.options import LayerOptions, MeasurementOptions, takes
 from ..errors import ConfigurationError, Function, OutputError, Sentence, SourceError
 from ..hugging_face.checks import NORM_ROUNDINGS
 from ..hugging_face.final_norm import Ellipse
@@ -19,7 +19,7 @@ from ..language_models.layer import OutputWeights
 from ..results.base import Drawings, Result, Results
 from ..results.quantity import TABLE, Quantity
 from ..sources import PartialSource, Source, TopK, is_several, labelled
-from ..sources.measurement import MeasurementOptions, prepared
+from ..sources.measurement import prepared
 from ..sources.output_weights import check_bias, output_weights
 from ..spectrum import EPS
 from ..spectrum.noise import FEWEST

@@ -13,14 +13,14 @@ import torch
 
 from ..core.checks import check_positive
 from ..core.full_precision import full_precision
-from ..core.options import Needing
+from ..core.options import NeedOptions
 from ..core.progress import reporting
 from ..errors import ConfigurationError, Function, Parameter, Sentence, SourceError
 from ..language_models import ModelOnText
 from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, NOWHERE, TABLE, Quantity
 from ..sources import Source
-from ..sources.measurement import MeasurementOptions, measurement, opened
+from ..sources.measurement import measurement, opened
 from .reduced_layers import KEPT, Fits, Reduced, Trained
 from .trained_heads import check_free
 
@@ -147,10 +147,6 @@ class NeedReport(Result, kind="need"):
             ax.yaxis.set_major_formatter("{x:g}")
             ax.minorticks_off()
         ax.set_ylabel("perplexity over the model's" if what == "perplexity" else "acceptance, $1 - \\mathrm{TV}$")
-
-
-class NeedOptions(MeasurementOptions, Needing, total=False):
-    """The options of `need`."""
 
 
 @measurement(NeedOptions, opens=opened)

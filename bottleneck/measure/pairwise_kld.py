@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import check_pairs, check_seed, typed
-from ..core.options import Pairs
+from ..core.options import KldOptions
 from ..core.progress import reporting
 from ..errors import ConfigurationError, MatrixError, Parameter
 from ..sources import Source
-from ..sources.measurement import MeasurementOptions, measurement
+from ..sources.measurement import measurement
 from ..spectrum import Inspection, Precision, precision
 from ..spectrum.blocks import as_array, check_dense, check_shape, checked
 from ..spectrum.inspection import allowed_log_sum
@@ -245,10 +245,6 @@ def _slices(matrix: Any) -> Iterable[Any]:
     rows_at_once = max(1, (16 << 20) // (8 * max(1, matrix.shape[-1])))
     for start in range(0, len(matrix), rows_at_once):
         yield matrix[start : start + rows_at_once]
-
-
-class KldOptions(MeasurementOptions, Pairs, total=False):
-    """The options of `kld`."""
 
 
 @measurement(KldOptions)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from torch import nn
 
 from ..core.checks import typed
 from ..core.clock import counting
-from ..core.options import LAYER, OPENING, Opening, Option, check_options, table, takes
-from ..core.progress import Progress, reporting
+from ..core.options import LAYER, OPENING, MeasurementOptions, check_options, table, takes
+from ..core.progress import reporting
 from ..language_models import Source
 from ..language_models.layer import OutputWeights
 from ..results.base import Result, Results, short_names
@@ -40,12 +40,6 @@ class Measurement(Generic[P, R, S]):
     def __call__(self, source: Any, *arguments: P.args, **options: P.kwargs) -> Any:
         """Measure; a measurement is a plain function, and this class is for type checkers alone."""
         raise NotImplementedError
-
-
-class MeasurementOptions(Opening, total=False):
-    """The options of every measurement of a matrix."""
-
-    progress: Annotated[Progress | bool, Option(False, "Where to report; True means standard error.")]
 
 
 def opened(sources: Iterable[Any], options: Any) -> list[Source]:
