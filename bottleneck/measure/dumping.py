@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from ..core.checks import check_positive, typed
 from ..core.files import explain_output_errors, make_folder, only_process, replacing, sha256_bytes, sha256_json
 from ..core.interruption import note_if_interrupted
-from ..core.json_file import json_if_any
 from ..core.options import DumpOptions, takes
 from ..core.progress import Progress, reporting
 from ..core.version import __version__
@@ -36,10 +34,8 @@ from ..sources.store import (
 from ..sources.top_k import COLUMNS, TARGET
 from ..sources.zarr_array import WrittenRows, open_node
 from ..spectrum.blocks import checked
-from .dumping_states import refuse_another, refuse_other_files, rows_of_file, states_about, write_states
+from .dumping_states import LEFTOVER, refuse_another, refuse_other_files, rows_of_file, states_about, write_states
 
-LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")
-"""Name of a temporary file that Zarr leaves behind when it is killed."""
 TOP = b"softmax_bottleneck"
 """Key of the hash, in the metadata of a Parquet file, of what the likeliest tokens are of."""
 
@@ -82,10 +78,7 @@ def dump(source: Any, path: str | Path, **options: Unpack[DumpOptions]) -> Path:
 
     with note_if_interrupted(written):
         about = states_about(source) if states else _attributes(source)
-        if states:
-            refuse_other_files(path, about)
-        else:
-            _refuse_other_files(path)
+        refuse_other_files(path, about, states=states)
         with only_process(make_folder(path)) as alone:
             if not alone:
                 raise StoreError(
@@ -184,18 +177,6 @@ def _attributes(source: Source) -> dict[str, Any]:
 def _targets(source: Source) -> NDArray[np.int64]:
     unknown = np.full(source.shape[0], UNKNOWN_TARGET)
     return unknown if source.targets is None else np.ascontiguousarray(source.targets, dtype=np.int64)
-
-
-def _refuse_other_files(path: Path) -> None:
-    """Refuse a file, or a folder that holds something else than a store."""
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is a file; name another place")
-    if not path.exists() or all(LEFTOVER.search(file.name) for file in path.iterdir()):
-        return
-    metadata = json_if_any(path / "zarr.json")
-    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
-    if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
-        raise StoreError(f"{path} is not empty and does not hold a store; name another place")
 
 
 def _lay_out(path: Path, source: Source, attributes: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.files import json_bytes, make_folder, sha256_bytes, unfinished, write_bytes, write_json
+from ..core.files import json_bytes, make_folder, sha256_bytes, write_bytes, write_json
 from ..core.json_file import json_if_any, parse_json
 from ..core.progress import Progress
 from ..core.tensor_file import DAMAGE, pack, read
@@ -28,6 +29,8 @@ FILE_BYTES = 16 << 20
 """Bytes of the hidden states in one file."""
 UNFINISHED = "unfinished.json"
 """What `ABOUT` will hold, until everything else is written."""
+LEFTOVER = re.compile(r"\.([0-9a-f]{32}\.partial|[0-9a-f]{16}\.part)$")
+"""Name of a temporary file that Zarr, or `replacing`, leaves behind when it is killed."""
 LONGEST = 40
 """Largest number of characters of a value that an error shows."""
 NARROW = torch.bfloat16, torch.float16, torch.float32
@@ -78,16 +81,19 @@ def states_about(source: Source) -> dict[str, Any]:
     }
 
 
-def refuse_other_files(path: Path, about: Mapping[str, Any]) -> None:
-    """Refuse a file, a folder that holds something else than such states, and one with those of another dump."""
+def refuse_other_files(path: Path, about: Mapping[str, Any], *, states: bool) -> None:
+    """Refuse a file, a folder that holds something else than a store or such states, and one with other states."""
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file; name another place")
-    if not path.exists() or {*path.iterdir()} <= {*unfinished(path)}:
+    if not path.exists() or all(LEFTOVER.search(file.name) for file in path.iterdir()):
         return
-    old = json_if_any(path / ABOUT) or json_if_any(path / UNFINISHED)
-    if not isinstance(old, dict) or old.get("format") != FORMAT:
-        raise StoreError(f"{path} is not empty and does not hold hidden states that this writes; name another place")
-    refuse_another(path, old, parse_json(json_bytes(about)))
+    old = json_if_any(path / ABOUT) or json_if_any(path / UNFINISHED) if states else json_if_any(path / "zarr.json")
+    old = old if states or not isinstance(old, dict) else old.get("attributes")
+    if not isinstance(old, dict) or old.get("format") != about["format"]:
+        what = "hidden states that this writes" if states else "a store"
+        raise StoreError(f"{path} is not empty and does not hold {what}; name another place")
+    if states:
+        refuse_another(path, old, parse_json(json_bytes(about)))
 
 
 def refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
