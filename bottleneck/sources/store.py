@@ -51,8 +51,8 @@ class _Attributes(TypedDict):
     vocab: _Size
     chunk_rows: _Size
     dtype: Literal["float32", "float64"]
-    eps: dict[str, Any]
-    bound: dict[str, Any]
+    eps: Precision
+    bound: RankBound
     embedding_size: _Size | None
     caution: NotRequired[str]
     replaced: NotRequired[str]
@@ -87,11 +87,7 @@ class StoreSource(Source):
         self.description = {**self._attributes["source"], "path": path, "kind": holds}
         self.embedding_size, self.dtype = self._attributes["embedding_size"], self._attributes["dtype"]
         self.identity = {**self._attributes["identity"], "store": sha256_json(self._attributes)}
-        try:
-            self.bound = RankBound(**self._attributes["bound"])
-            self._precision = Precision.read(self._attributes["eps"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"the attributes of {path} are damaged ({error!r}): dump into another store") from error
+        self.bound, self._precision = RankBound(**self._attributes["bound"]), Precision.read(self._attributes["eps"])
         try:
             for name, layout in layouts(self._attributes).items():
                 check_layout(group, name, layout)
