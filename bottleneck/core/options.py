@@ -119,6 +119,7 @@ def _check_ranks(ranks: Any) -> None:
 _not_negative = partial(check_within, 0)
 _array = partial(Option, None, panel=STATES, metavar="FILE[:NAME]", reads=True)
 _count = partial(Option, None, panel=MODELS, check=check_positive)
+_limit = partial(Option, None, panel=JUDGE, check=_not_negative)
 
 
 class SavedOptions(TypedDict, total=False):
@@ -282,33 +283,19 @@ class ComparisonOptions(MeasurementOptions, total=False):
     ]
     max_kl: Annotated[
         float | None,
-        Option(
-            None,
-            "Largest KL(P‖Q) that passes; every limit has to hold at the end of its 95 % interval.",
-            JUDGE,
-            metavar="NATS",
-            check=_not_negative,
-        ),
+        _limit("Largest KL(P‖Q) that passes; every limit has to hold at the end of its 95 % interval.", metavar="NATS"),
     ]
     min_agreement: Annotated[
         float | None,
-        Option(
-            None,
+        _limit(
             "Smallest share of contexts with the same likeliest token that passes, such as 0.98.",
-            JUDGE,
             metavar="SHARE",
             check=partial(check_within, 0, 1),
         ),
     ]
     max_ppl_ratio: Annotated[
         float | None,
-        Option(
-            None,
-            "Largest perplexity that passes, over the reference's, such as 1.01.",
-            JUDGE,
-            metavar="RATIO",
-            check=_not_negative,
-        ),
+        _limit("Largest perplexity that passes, over the reference's, such as 1.01.", metavar="RATIO"),
     ]
 
 
