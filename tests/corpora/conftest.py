@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -83,6 +85,15 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write
+
+
+def zipped(members: Mapping[str, bytes | str]) -> bytes:
+    """Return a compressed archive."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
 
 
 def _register(monkeypatch: pytest.MonkeyPatch, urls: Mapping[str, str]) -> PinnedCorpus:

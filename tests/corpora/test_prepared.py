@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from softmax_bottleneck.corpora import PREPARED, SPLITS, Vocabulary, get, load, 
 from softmax_bottleneck.errors import CorpusError
 from softmax_bottleneck.training.epochs import columns
 
-from .conftest import Serve
+from .conftest import Serve, zipped
 
 TEXT = b" anarchism originated as a term of abuse first used against early working class radicals"
 
@@ -32,13 +30,6 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     file = tmp_path / "text8"
     file.write_bytes(TEXT)
     return file
-
-
-def _zipped(data: bytes, name: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(name, data)
-    return buffer.getvalue()
 
 
 def test_text8_is_its_characters_in_three_pieces(small: Path, cache: Path, serve: Serve, monkeypatch: Any) -> None:
@@ -55,7 +46,7 @@ def test_text8_is_its_characters_in_three_pieces(small: Path, cache: Path, serve
     with pytest.raises(CorpusError, match="text8 has another vocabulary"):
         load("text8", vocabulary=Vocabulary(("a", "b")))
     assert remove("text8") > 0
-    from_network = replace(PREPARED["text8"], url=serve("/text8.zip", _zipped(TEXT, "text8")))
+    from_network = replace(PREPARED["text8"], url=serve("/text8.zip", zipped({"text8": TEXT})))
     monkeypatch.setitem(PREPARED, "text8", from_network)
     get("text8")
     assert load("text8").sha256 == corpus.sha256
@@ -63,7 +54,7 @@ def test_text8_is_its_characters_in_three_pieces(small: Path, cache: Path, serve
 
 def test_what_is_not_text8(small: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    small.write_bytes(_zipped(TEXT[:-1], "more"))
+    small.write_bytes(zipped({"more": TEXT[:-1]}))
     for sources, sentence in (
         ([tmp_path / "nothing"], "cannot read .*nothing"),
         ([tmp_path / "empty"], "empty does not hold text8"),

@@ -7,7 +7,6 @@ import gzip
 import io
 import lzma
 import tarfile
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,18 +21,10 @@ from softmax_bottleneck.corpora import PinnedCorpus, get, load
 from softmax_bottleneck.corpora.sources import files_in
 from softmax_bottleneck.errors import BottleneckError, CorpusError
 
-from .conftest import TEXTS, Serve, Write
+from .conftest import TEXTS, Serve, Write, zipped
 
 Texts = Mapping[str, bytes]
 Pack = Callable[[Texts], bytes]
-
-
-def zipped(members: Texts) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return file.getvalue()
 
 
 def tarred(members: Texts) -> bytes:

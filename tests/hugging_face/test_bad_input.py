@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from attacks.damage import flip
 from softmax_bottleneck import argmaxable, head, rank
 from softmax_bottleneck.errors import ConfigurationError, CorpusError, SourceError
 from softmax_bottleneck.hugging_face.loading import quiet
@@ -236,12 +237,6 @@ def test_a_shard_lies_in_the_folder_itself(whole: str, place: str, folder: Path,
         open_model(folder, allow_pickle=True)
 
 
-def change_a_number(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
-
-
 def test_the_identity_is_that_of_the_files_that_are_loaded(folder: Path, open_model: Open, tmp_path: Path) -> None:
     shard(folder)
     before = open_model(folder).identity
@@ -251,7 +246,7 @@ def test_the_identity_is_that_of_the_files_that_are_loaded(folder: Path, open_mo
     first.rename(tmp_path / "blob")
     first.symlink_to(tmp_path / "blob")  # as the hub's cache keeps them
     assert open_model(folder).identity == before
-    change_a_number(tmp_path / "blob")
+    flip(-1)(tmp_path / "blob")
     assert open_model(folder).identity != before
 
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
+from attacks.damage import flip, inside, remove, with_value, write
 from softmax_bottleneck.cli import main
 from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.cli.drawing import is_saved
@@ -70,10 +71,6 @@ def test_a_run_whose_layer_takes_other_vectors(runs: dict[str, Path], tmp_path: 
         dump(sb.open(runs["mos"]), tmp_path / "mos", states=True)
 
 
-def remove(name: str) -> Any:
-    return lambda folder: (folder / name).unlink()
-
-
 def change(name: str, **arrays: Any) -> Any:
     """Write other arrays, as another program does, whose files have no checksum."""
 
@@ -86,30 +83,18 @@ def change(name: str, **arrays: Any) -> Any:
     return changed
 
 
-def tell(**about: Any) -> Any:
-    def told(folder: Path) -> None:
-        file = folder / "states.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), **about}))
-
-    return told
-
-
-def flip(folder: Path) -> None:
-    file = folder / "hidden/00000.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-5] ^= 1
-    file.write_bytes(data)
+HIDDEN_CHANGED = inside("hidden/00000.safetensors", flip(-5))
 
 
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (remove("states.json"), "states.json: No such file .*; run what wrote this folder again"),
+        (inside("states.json", remove), "states.json: No such file .*; run what wrote this folder again"),
         (lambda folder: (folder / "states.json").rename(folder / "unfinished.json"), "states.json: No such file"),
-        (lambda folder: (folder / "states.json").write_text("{}"), "states.json is damaged or of another kind"),
-        (remove("head.safetensors"), "head.safetensors cannot be read"),
-        (remove("hidden/00000.safetensors"), "holds 0 states, and states.json says 50"),
-        (flip, "its checksum does not hold"),
+        (inside("states.json", write(b"{}")), "states.json is damaged or of another kind"),
+        (inside("head.safetensors", remove), "head.safetensors cannot be read"),
+        (inside("hidden/00000.safetensors", remove), "holds 0 states, and states.json says 50"),
+        (HIDDEN_CHANGED, "its checksum does not hold"),
         (change("hidden/00000.safetensors", targets=np.zeros(3, np.int64)), "must have targets, one for each state"),
         (change("hidden/00000.safetensors", hidden_states=np.zeros((3, 5), np.float32)), "holds 3 states, and"),
         (change("hidden/00000.safetensors", hidden_states=np.zeros((50, 3), np.float32)), "states of 3 numbers, and W"),
@@ -117,8 +102,14 @@ def flip(folder: Path) -> None:
         (change("head.safetensors", bias=np.zeros(3, np.float32)), "the bias has 3 entries, and W has"),
         (change("head.safetensors", weight=np.zeros((9, 5), np.int8)), "must be real numbers in this shape, not"),
         (change("head.safetensors", **{"norm.weight": np.ones(5, np.float32)}), "norm in states.json is None, and"),
-        (tell(norm="rms"), "the norm in states.json is rms, and head.safetensors holds none"),
-        (tell(softcap=30.0), "holds 'softcap', which is not read; did you mean 'soft_cap'"),
+        (
+            inside("states.json", with_value("norm", "rms")),
+            "the norm in states.json is rms, and head.safetensors holds none",
+        ),
+        (
+            inside("states.json", with_value("softcap", 30.0)),
+            "holds 'softcap', which is not read; did you mean 'soft_cap'",
+        ),
     ],
 )
 def test_half_written_and_damaged_folders(damage: Any, told: str, runs: dict[str, Path], tmp_path: Path) -> None:
@@ -137,7 +128,7 @@ def test_the_same_dump_again_repairs_what_is_damaged(save: Any, open_model: Any,
     model = open_model(save("llama"))
     folder = dump(model, tmp_path / "s", states=True)
     shutil.copytree(folder, before := tmp_path / "before")
-    flip(folder)
+    HIDDEN_CHANGED(folder)
     dump(model, folder, states=True)
     for file in ("states.json", "head.safetensors", "hidden/00000.safetensors", "tokenizer.json"):
         assert (folder / file).read_bytes() == (before / file).read_bytes()

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from attacks.damage import folder_instead, inside, remove, write
 from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.core import tensor_file
 from softmax_bottleneck.errors import RunError
@@ -63,10 +64,6 @@ def test_complete_holds_the_hash_of_every_other_file_but_the_times(run: Path) ->
     checkpoint.load(run)
 
 
-def _write(name: str, data: bytes) -> Callable[[Path], object]:
-    return lambda run: (run / name).write_bytes(data)
-
-
 def _change(name: str, change: Callable[[bytes], bytes], *, seal: bool = False) -> Callable[[Path], object]:
     """Change the bytes of a file; ``seal``: as if it had been so when the run was finished."""
 
@@ -110,19 +107,22 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (_change("vocabulary.json", lambda data: data[:-2] + b"x" + data[-1:]), rf"vocabulary\.json {CHANGED}"),
     (_change("model.safetensors", lambda data: _flip(data, 0.999)), rf"model\.safetensors {CHANGED}"),
     (_change("metrics.jsonl", lambda data: data[:-2] + b"x" + data[-1:]), rf"metrics\.jsonl {CHANGED}"),
-    (lambda run: (run / "config.json").unlink(), r"has no config\.json, so it is not a run"),
+    (inside("config.json", remove), r"has no config\.json, so it is not a run"),
     *(
-        (lambda run, name=name: (run / name).unlink(), rf"cannot read .*{name}: No such")
+        (inside(name, remove), rf"cannot read .*{name}: No such")
         for name in ("vocabulary.json", "model.safetensors", "metrics.jsonl")
     ),
-    (lambda run: (run / "COMPLETE").unlink(), r"it has no COMPLETE file\); run the same 'bottleneck train'"),
-    (lambda run: ((run / "config.json").unlink(), (run / "config.json").mkdir()), r"cannot read .*: it is a folder"),
-    (_write("config.json", b'{"model_type": "gpt2"}'), r"config\.json was not written by this tool"),
-    (_write("config.json", b'{"format": "softmax-bottleneck run 2"}'), "format is not 'softmax-bottleneck run 1'"),
-    (_write("config.json", b"{"), "it is not JSON"),
-    (_write("config.json", b"\xff\xfe"), "is not UTF-8"),
+    (inside("COMPLETE", remove), r"it has no COMPLETE file\); run the same 'bottleneck train'"),
+    (inside("config.json", folder_instead), r"cannot read .*: it is a folder"),
+    (inside("config.json", write(b'{"model_type": "gpt2"}')), r"config\.json was not written by this tool"),
+    (
+        inside("config.json", write(b'{"format": "softmax-bottleneck run 2"}')),
+        "format is not 'softmax-bottleneck run 1'",
+    ),
+    (inside("config.json", write(b"{")), "it is not JSON"),
+    (inside("config.json", write(b"\xff\xfe")), "is not UTF-8"),
     *(
-        (_write("COMPLETE", data), "(COMPLETE is damaged|cannot read).*.*; train the run again")
+        (inside("COMPLETE", write(data)), "(COMPLETE is damaged|cannot read).*.*; train the run again")
         for data in (b"{}", b'{"sha256": {}}', b"\xff")
     ),
     (_weights(lambda t: t.pop("head.bias")), f"{UNFIT}tensor 'head.bias' is missing or unexpected"),

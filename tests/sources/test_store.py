@@ -16,6 +16,7 @@ import torch
 import zarr
 from numpy.typing import NDArray
 
+from attacks.damage import flip
 from softmax_bottleneck import compare, dump, kld, rank
 from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.errors import BottleneckError, MatrixError, OutputError, StoreError
@@ -208,15 +209,6 @@ def test_a_dump_that_stops_is_continued_where_it_was(log_probs: Make, tmp_path: 
     assert tree(store) == tree(dump(open_source(log_probs(18, 8)), tmp_path / "whole.zarr"))
 
 
-def _flip(at: int) -> Callable[[Path], None]:
-    def flip(file: Path) -> None:
-        data = bytearray(file.read_bytes())
-        data[at] ^= 1
-        file.write_bytes(data)
-
-    return flip
-
-
 def _replace(old: bytes, new: bytes) -> Callable[[Path], None]:
     def replace(file: Path) -> None:
         data = file.read_bytes()
@@ -230,13 +222,13 @@ ROWS = r"rows {} of the store .*s\.zarr are missing or damaged"
 ARRAY = r"an array of .*s\.zarr is missing or does not hold what was written"
 DAMAGE: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "a chunk is lost": ("log_probs/c/2/0", Path.unlink, ROWS.format("8 to 11")),
-    "the first byte of a chunk": ("log_probs/c/0/0", _flip(0), ROWS.format("0 to 3")),
-    "the checksum of a chunk": ("log_probs/c/4/0", _flip(-1), ROWS.format("16 to 17")),
+    "the first byte of a chunk": ("log_probs/c/0/0", flip(0), ROWS.format("0 to 3")),
+    "the checksum of a chunk": ("log_probs/c/4/0", flip(-1), ROWS.format("16 to 17")),
     "a chunk is cut": ("log_probs/c/1/0", lambda file: file.write_bytes(file.read_bytes()[:-3]), ROWS.format("4 to 7")),
     "all rows are lost": ("log_probs", shutil.rmtree, ARRAY),
     "the targets are lost": ("targets", shutil.rmtree, ARRAY),
     "the chunk of the targets is lost": ("targets/c/0", Path.unlink, ARRAY),
-    "a target": ("targets/c/0", _flip(8), ARRAY),
+    "a target": ("targets/c/0", flip(8), ARRAY),
     "the type of the rows": ("log_probs/zarr.json", _replace(b'"float64"', b'"int64"  '), ARRAY),
     "the order of bytes": ("log_probs/zarr.json", _replace(b'"endian": "little"', b'"endian": "big"   '), ARRAY),
     "the number of rows": ("log_probs/zarr.json", _replace(b'"shape": [\n    18,', b'"shape": [\n    19,'), ARRAY),

@@ -23,11 +23,11 @@ def cut(share: float) -> Damage:
 
 
 def flip(place: float, bit: int = 0) -> Damage:
-    """Change one bit, at this share of the content."""
+    """Change one bit, at this share of the content or, for a whole number, in this byte."""
 
     def apply(path: Path) -> None:
         data = bytearray(path.read_bytes())
-        data[min(int(place * len(data)), len(data) - 1)] ^= 1 << bit
+        data[place if isinstance(place, int) else min(int(place * len(data)), len(data) - 1)] ^= 1 << bit
         path.write_bytes(bytes(data))
 
     return apply
@@ -60,6 +60,11 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def inside(name: str, damage: Damage) -> Damage:
+    """Damage the file of this name in a folder."""
+    return lambda folder: damage(folder / name)
 
 
 def with_value(place: str, value: Any) -> Damage:
