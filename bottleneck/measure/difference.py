@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..sources import Difference, FiniteColumns, Source
 from ..spectrum import Precision, Spectrum, SpectrumSettings, effective_rank, find_noise, judge
 from ..spectrum.judge import UNSEEN
-from ..spectrum.noise import COLUMNS, LARGEST, ROWS
+from ..spectrum.noise import COLUMNS, LARGEST, ROWS, evenly
 from ..spectrum.rules import NOISE_FACTOR
 from .comparison import DifferenceRank
 from .computing import compute_spectrum
@@ -38,7 +38,7 @@ class ObservedDifference:
         self._sources, self._precisions = sources, precisions
         self._squares, self._masked = np.zeros(2), False
         self._every = -(-sources[0].shape[0] // ROWS)
-        self._columns = np.linspace(0, vocab - 1, min(COLUMNS, vocab)).astype(int)
+        self._columns = evenly(vocab, COLUMNS)
         self._sample: list[NDArray[np.float64]] = []  # of both, (2, n, m) each
 
     def watch(self, start: int, entries: Sequence[NDArray[Any]]) -> None:

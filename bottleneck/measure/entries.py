@@ -9,7 +9,7 @@ from itertools import repeat
 import numpy as np
 
 from ..sources import PartialSource, Source
-from ..spectrum.noise import FEWEST, decimal_step, different
+from ..spectrum.noise import FEWEST, decimal_step, different, evenly
 from .span import Mask, Matrix
 
 MOST_ENTRIES, FEWEST_ROWS = 1 << 23, 16
@@ -52,7 +52,7 @@ class Entries:
         """
         (T, M), d = source.shape, W[1]
         noise = noise and d + 1 + FEWEST < T
-        chosen = np.unique(np.linspace(0, T - 1, min(T, max(FEWEST_ROWS, MOST_ENTRIES // M))).astype(int))
+        chosen = evenly(T, max(FEWEST_ROWS, MOST_ENTRIES // M))
         start, parts, wide = 0, [], _Wide(len(chosen), T, min(M, W[0]), d)
         for values, seen, error in _blocks(source, noise=noise):
             some = chosen[(chosen >= start) & (chosen < start + len(values))] - start
@@ -93,7 +93,7 @@ class _Wide:
     def __init__(self, chosen: int, T: int, M: int, d: int) -> None:
         n, m = min(T, d + 1 + EXTRA), min(M, 2 * d + EXTRA)
         self._needed = chosen <= d + 1 < n < m and n * m <= MOST_ENTRIES
-        self._chosen, self._tokens = (np.unique(np.linspace(0, of - 1, k).astype(int)) for of, k in ((T, n), (M, m)))
+        self._chosen, self._tokens = evenly(T, n), evenly(M, m)
         self._parts: list[Matrix] = []
 
     def add(self, start: int, values: Matrix, seen: Mask) -> None:

@@ -27,6 +27,7 @@ from ..sources import Source
 from ..sources.measurement import measurement, opened
 from ..spectrum import RankEstimate, SpectrumSettings, matrix_spectrum, numerical_rank
 from ..spectrum.centered import orthonormal_basis
+from ..spectrum.noise import evenly
 
 JACOBIAN_BYTES = 64 << 20
 """Size of one block of directions of a Jacobian."""
@@ -191,7 +192,7 @@ def gradient(source: Source, **options: Unpack[GradientOptions]) -> GradientRepo
     # Context vectors that are larger than the hidden states fill a part of the columns of W alone.
     weight = None if factors is None or factors.weight.shape[1] > first.shape[1] else factors.weight
     if weight is None:
-        used = np.unique(np.linspace(0, len(targets) - 1, min(options["sample"], len(targets))).astype(np.int64))
+        used = evenly(len(targets), options["sample"])
     with full_precision():
         finite = source.head.log_prob(first)[0].isfinite()
     possible = slice(None) if bool(finite.all()) else finite  # no gradient reaches h through tokens of probability 0

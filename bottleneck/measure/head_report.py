@@ -20,8 +20,8 @@ from ..results.base import Drawings, Result
 from ..results.quantity import ANSWER, TABLE, Quantity
 from ..sources import OutputWeights
 from ..sources.measurement import layers, measurement
-from ..spectrum import EPS, RankEstimate, effective_rank, entropy_rank, stable_rank
-from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
+from ..spectrum import EPS, RankEstimate, entropy_rank, stable_rank
+from ..spectrum.effective_ranks import effective_ranks
 from ..theory import ArgmaxReport, PowerLaw, power_law, unargmaxable
 from .directions import ROWS, Directions, directions
 from .head_rows import HeadRows, head_rows
@@ -267,7 +267,7 @@ def _roundoff(stored: str) -> tuple[float, bool]:
 def _effective_ranks(values: NDArray[Any], rank: RankEstimate) -> EffectiveRanks:
     last = min(rank.value, max(3, len(values) // 2))
     return EffectiveRanks(
-        effective_rank={name: effective_rank(values, epsilon=float(name)) for name in ENERGY_LEFT_OUT},
+        effective_rank=effective_ranks(values),
         entropy_rank=entropy_rank(values),
         stable_rank=stable_rank(values),
         power_law=power_law(values, last=last) if last >= 3 else None,

@@ -22,13 +22,12 @@ from ..spectrum import (
     RankEstimate,
     SavedSpectrum,
     Spectrum,
-    effective_rank,
     entropy_rank,
     holds_spectra,
     stable_rank,
     write_spectra,
 )
-from ..spectrum.effective_ranks import ENERGY_LEFT_OUT
+from ..spectrum.effective_ranks import effective_ranks
 from ..spectrum.rules import NOISE_FACTOR
 from .verdict import HIDDEN_SIZE, Verdict, verdict
 
@@ -317,10 +316,6 @@ def report_of(
         known: the fields of `RankReport` that do not follow from these.
     """
     values, residual = spectrum.values, spectrum.residual
-    effective, of_centered = (
-        {name: effective_rank(each, epsilon=float(name), residual=residual) for name in ENERGY_LEFT_OUT}
-        for each in (values, spectrum.centered)
-    )
     errors = ("frobenius_relative_error", "driver", "residual", "error", "centered_error")
     report = RankReport(
         contexts=spectrum.shape[0],
@@ -328,8 +323,8 @@ def report_of(
         method=spectrum.method,
         rank=rank,
         rank_centered=rank_centered,
-        effective_rank=effective,
-        effective_rank_centered=None if residual else of_centered,
+        effective_rank=effective_ranks(values, residual=residual),
+        effective_rank_centered=None if residual else effective_ranks(spectrum.centered),
         entropy_rank=None if residual else entropy_rank(values),
         stable_rank=stable_rank(values, residual=residual),
         certificate={"finite": True, **{name: getattr(spectrum, name) for name in errors}},

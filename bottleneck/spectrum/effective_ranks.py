@@ -36,6 +36,11 @@ def effective_rank(singular_values: ArrayLike, *, epsilon: float, residual: floa
     return int(np.argmax(enough)) if enough.any() else None
 
 
+def effective_ranks(singular_values: ArrayLike, *, residual: float = 0.0) -> dict[str, int | None]:
+    """Return the ε-effective rank for each ε in `ENERGY_LEFT_OUT`; ``residual`` as in `effective_rank`."""
+    return {name: effective_rank(singular_values, epsilon=float(name), residual=residual) for name in ENERGY_LEFT_OUT}
+
+
 def entropy_rank(singular_values: ArrayLike) -> float:
     r"""Return :math:`\exp(-\sum p_i \log p_i)` with :math:`p = σ / \sum σ` (Roy and Vetterli 2007).
 
