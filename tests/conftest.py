@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner, Result
 from numpy.typing import NDArray
 
+from softmax_bottleneck.cli import main
 from softmax_bottleneck.training import fit
 from softmax_bottleneck.training.config import parse
 
@@ -48,6 +50,16 @@ def repeatable() -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture
+def bottleneck() -> Callable[..., Result]:
+    """Run the command in this process and return what it printed."""
+
+    def run(*arguments: str | Path, **how: Any) -> Result:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="bottleneck", **how)
+
+    return run
 
 
 def _write_corpus(folder: Path) -> None:

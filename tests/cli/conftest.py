@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from softmax_bottleneck import corpora
-from softmax_bottleneck.cli import demo_runs, main
+from softmax_bottleneck.cli import demo_runs
 from softmax_bottleneck.core.files import make_folder
 from softmax_bottleneck.corpora import PINNED, PinnedFile
 from softmax_bottleneck.training import PRESETS, Preset, fit
@@ -101,13 +101,3 @@ def world(
             archive.writestr(file.name, texts[file.split])
     (place / "text.txt").write_text(_text(7, 4000), encoding="utf-8")
     return place
-
-
-@pytest.fixture
-def bottleneck() -> Bottleneck:
-    """Run the command in this process and return what it printed."""
-
-    def run(*arguments: str | Path) -> Result:
-        return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="bottleneck")
-
-    return run

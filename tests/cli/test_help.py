@@ -15,10 +15,11 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from softmax_bottleneck import bench
 from softmax_bottleneck.cli import main
+
+from .conftest import Bottleneck
 
 
 def _commands(
@@ -45,8 +46,8 @@ LINES = {"doctor", "data", "rank", "kld", "compare", "gradient", "argmaxable", "
 @pytest.mark.parametrize(
     ("words", "command"), COMMANDS, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
-def test_help_ends_with_an_example(words: tuple[str, ...], command: click.Command) -> None:
-    shown = CliRunner().invoke(main, [*words, "--help"], prog_name="bottleneck")
+def test_help_ends_with_an_example(words: tuple[str, ...], command: click.Command, bottleneck: Bottleneck) -> None:
+    shown = bottleneck(*words, "--help")
     assert shown.exit_code == 0
     assert re.sub(r"\s+", " ", shown.output).strip().endswith(command.epilog or "nothing")
     assert (command.epilog or "").startswith("Example: bottleneck")
@@ -54,10 +55,9 @@ def test_help_ends_with_an_example(words: tuple[str, ...], command: click.Comman
 
 
 @pytest.mark.parametrize("words", [words for words, command in COMMANDS if len(command.params) > 12], ids=" ".join)
-def test_help_shows_common_options_and_help_all_every_option(words: tuple[str, ...]) -> None:
+def test_help_shows_common_options_and_help_all_every_option(words: tuple[str, ...], bottleneck: Bottleneck) -> None:
     shown, every = (
-        set(re.findall(r"--[a-z][a-z-]*", CliRunner().invoke(main, [*words, option], prog_name="bottleneck").output))
-        for option in ("--help", "--help-all")
+        set(re.findall(r"--[a-z][a-z-]*", bottleneck(*words, option).output)) for option in ("--help", "--help-all")
     )
     (command,) = (command for each, command in COMMANDS if each == words)
     names = {each.opts[-1] if each.opts[-1] != "-h" else "--help" for each in command.params if each.opts[0][0] == "-"}
@@ -74,7 +74,7 @@ def _once_in_this_process(cases: Mapping[str, partial[Callable[[], Mapping[str, 
 
 @pytest.mark.parametrize(("words", "example"), ONCE, ids=[example for _, example in ONCE])
 def test_the_example_works_as_printed(
-    words: tuple[str, ...], example: str, world: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], example: str, world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, *arguments = shlex.split(example)
     monkeypatch.setattr(import_module("softmax_bottleneck.synthetic.grid"), "cores", lambda: 1)  # no worker processes
@@ -89,8 +89,8 @@ def test_the_example_works_as_printed(
     assert program == "bottleneck"
     assert tuple(arguments[: len(words)]) == words or "get_command" in dir(main)
     if words in (("data", "path"), ("data", "rm")):
-        CliRunner().invoke(main, ["data", "get", "ptb", "--from", "ptb.zip"])
-    done = CliRunner().invoke(main, arguments, prog_name="bottleneck")
+        bottleneck("data", "get", "ptb", "--from", "ptb.zip")
+    done = bottleneck(*arguments)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.strip()
     assert arguments[0] in LINES or max(map(len, done.stdout.splitlines())) <= 80

@@ -6,14 +6,13 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.cli import main
 
 from .conftest import Bottleneck
 
@@ -51,13 +50,12 @@ def test_all_sources_are_opened_before_one_is_measured(world: Path, bottleneck: 
         assert bottleneck("rank", RUNS[0], source).stderr.startswith(f"Error: {error}")
 
 
-def test_a_terminal_of_80_columns(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_of_80_columns(world: Path, bottleneck: Bottleneck, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are wrapped with a hanging indent, and a table of ranks fits."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
     lines, table = (
-        CliRunner().invoke(main, ["rank", *words], color=True).stdout.split("\n")
-        for words in ((RUNS[1], "--details"), RUNS)
+        bottleneck("rank", *words, color=True).stdout.split("\n") for words in ((RUNS[1], "--details"), RUNS)
     )
     bold = [line for line in lines if line.startswith("\x1b[1m")]
     assert len([line for line in bold if line.strip("\x1b[1m").lstrip().startswith("rank  ")]) == 1
@@ -128,7 +126,7 @@ def test_a_comparison_fails_when_no_model_keeps_the_limits(world: Path, bottlene
     assert [each["passed"] for each in saved["results"]] == [False, False]
 
 
-def test_each_source_may_have_options_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_may_have_options_of_its_own(bottleneck: Bottleneck, tmp_path: Path, monkeypatch: Any) -> None:
     """Logits beside log-probabilities, two heads, and one file twice; an option that its source does not take."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -136,22 +134,22 @@ def test_each_source_may_have_options_of_its_own(tmp_path: Path, monkeypatch: py
     for name, array in {"logits": logits, "p": log_softmax(logits, 1), "h": H, "W 4": W, "W5": W + 0.1}.items():
         np.save(f"{name}.npy", array)
     compare = ["compare", "--examples", "0", "--format", "json"]
-    done = CliRunner().invoke(main, [*compare, "P=logits.npy --kind logits", "p.npy"])
+    done = bottleneck(*compare, "P=logits.npy --kind logits", "p.npy")
     assert json.loads(done.stdout)["statistics"]["kl"]["value"] == pytest.approx(0, abs=1e-12), done.output
     heads = ["q4=h.npy --head 'W 4.npy' --scale 2", "q5=h.npy --head W5.npy"]
-    done = CliRunner().invoke(main, [*compare, "logits.npy", *heads, "--kind", "logits"])
+    done = bottleneck(*compare, "logits.npy", *heads, "--kind", "logits")
     found = {
         each["sources"][1]["label"]: each["statistics"]["kl"]["value"] for each in json.loads(done.output)["results"]
     }
     opened = {"P": sb.open(logits, kind="logits"), "q4": sb.open("h.npy", head="W 4.npy", scale=2.0)}
     assert found["q4"] == pytest.approx(sb.compare(opened)[0].statistics["kl"].value)
     assert found["q5"] != found["q4"]
-    done = CliRunner().invoke(main, [*compare, "logits.npy --kind logits", "p.npy --scale 2"])
+    done = bottleneck(*compare, "logits.npy --kind logits", "p.npy --scale 2")
     assert (done.exit_code, "scale does not apply to a file of a matrix (p.npy)" in done.output) == (1, True), (
         done.output
     )
     for wrong in ("--kind logit", "--kind 'logits"):
-        done = CliRunner().invoke(main, [*compare, f"logits.npy {wrong}", "p.npy"])
+        done = bottleneck(*compare, f"logits.npy {wrong}", "p.npy")
         assert done.exit_code == 2, done.output
-    done = CliRunner().invoke(main, ["rank", "h.npy --head W5.npy", "p.npy", "--json", "W5.npy"])
+    done = bottleneck("rank", "h.npy --head W5.npy", "p.npy", "--json", "W5.npy")
     assert "it is part of what is read, W5.npy" in done.output

@@ -11,10 +11,8 @@ import accelerator
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.core.devices import resolve_device
 from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure.cost import estimate_cost
@@ -147,10 +145,10 @@ def test_a_synthetic_fit(model: str, float64: bool, device: str, monkeypatch: py
     same(found, expected, rel=1e-3)
 
 
-def test_names_of_devices(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_devices(device: str, bottleneck: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_device("auto") == resolve_device(device) == device
     assert resolve_device(f"{device}:0") == f"{device}:0"
-    assert device in CliRunner().invoke(main, ["doctor"]).output
+    assert device in bottleneck("doctor").output
     for other in (f"{device}:1", "cuda", "mps"):
         with pytest.raises(ConfigurationError, match=f"torch does not see the device {other}: use device='cpu'"):
             resolve_device(other)

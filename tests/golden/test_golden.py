@@ -21,13 +21,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from click.testing import CliRunner
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.training import as_toml
 
 from .cases import CASES
@@ -81,13 +79,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_command_gives_what_it_gave(name: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_gives_what_it_gave(
+    name: str, inputs: Path, bottleneck: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     case = CASES[name]
     monkeypatch.setenv("SOFTMAX_BOTTLENECK_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(shutil.copytree(inputs, tmp_path / "work"))
     before = set(Path().rglob("*"))
     for line in case.command.splitlines():
-        done = CliRunner().invoke(main, shlex.split(line), prog_name="bottleneck")
+        done = bottleneck(*shlex.split(line))
     clean = types if case.keys_only else kept
     record: dict[str, Any] = {"exit_code": done.exit_code, "stdout": clean(parsed(done.stdout))}
     if done.exit_code not in (0, 3):

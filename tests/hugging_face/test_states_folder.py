@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 from scipy.special import log_softmax
 
 import softmax_bottleneck as sb
 from attacks.damage import flip, inside, remove, with_value, write
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.cli.doctor import check
 from softmax_bottleneck.cli.drawing import is_saved
 from softmax_bottleneck.errors import BottleneckError
@@ -134,10 +132,10 @@ def test_the_same_dump_again_repairs_what_is_damaged(save: Any, open_model: Any,
         assert (folder / file).read_bytes() == (before / file).read_bytes()
 
 
-def test_the_command(runs: dict[str, Path], tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["dump", str(runs["softmax"]), "--states", "--out", str(tmp_path / "teacher")])
+def test_the_command(runs: dict[str, Path], bottleneck: Any, tmp_path: Path) -> None:
+    done = bottleneck("dump", str(runs["softmax"]), "--states", "--out", str(tmp_path / "teacher"))
     assert (done.exit_code, "419 contexts × " in done.output) == (0, True), done.output
-    done = CliRunner().invoke(main, ["rank", str(tmp_path / "teacher"), "--norm", "w.npy"])
+    done = bottleneck("rank", str(tmp_path / "teacher"), "--norm", "w.npy")
     assert "norm does not apply to a folder of hidden states" in done.output
 
 
@@ -182,21 +180,23 @@ def test_states_from_before_the_final_norm(kind: str, eps: float, tmp_path: Path
     np.testing.assert_allclose(block.log_probs, log_softmax(normed @ W.T, 1), atol=1e-5)
 
 
-def test_rank_of_a_model_says_once_how_to_keep_its_states(save: Any, text: Path, tmp_path: Path) -> None:
+def test_rank_of_a_model_says_once_how_to_keep_its_states(
+    save: Any, text: Path, bottleneck: Any, tmp_path: Path
+) -> None:
     model = str(save("llama"))
     (Path(model) / "hidden").mkdir()  # a folder of the user's
-    done = CliRunner().invoke(main, ["rank", model, "--data", str(text), "--context-length", "16", "--contexts", "50"])
+    done = bottleneck("rank", model, "--data", str(text), "--context-length", "16", "--contexts", "50")
     given = ["--data", str(text), "--contexts", "50", "--context-length", "16"]
     told = f"{shlex.join(['bottleneck', 'dump', model, *given, '--states', '--out', 'FOLDER'])} keeps the hidden states"
     assert (done.stderr.count(told), done.stdout.count(told)) == (1, 0), done.output
     np.save(tmp_path / "m.npy", np.eye(3))
-    done = CliRunner().invoke(main, ["rank", str(tmp_path / "m.npy"), "--kind", "matrix"])
+    done = bottleneck("rank", str(tmp_path / "m.npy"), "--kind", "matrix")
     assert "keeps the hidden states" not in done.output
 
 
 @pytest.mark.parametrize("states", ["s", "s/hidden"])
 def test_a_folder_beside_its_states_under_another_layer(
-    states: str, save: Any, open_model: Any, tmp_path: Path
+    states: str, save: Any, open_model: Any, bottleneck: Any, tmp_path: Path
 ) -> None:
     """As a trained layer is compared; of ``s/hidden`` tokens have no names, and the last target is not known."""
     folder = dump(open_model(save("llama")), tmp_path / "s", states=True)
@@ -204,7 +204,7 @@ def test_a_folder_beside_its_states_under_another_layer(
     np.save(tmp_path / "w.npy", W + 0.1)
     np.save(tmp_path / "other.npy", W + np.eye(*W.shape, dtype=W.dtype))
     arguments = [str(folder), *(f"{name}={tmp_path}/{states} --head {tmp_path}/{name}.npy" for name in ("w", "other"))]
-    done = CliRunner().invoke(main, ["compare", *arguments, "--format", "json"])
+    done = bottleneck("compare", *arguments, "--format", "json")
     results = json.loads(done.stdout)["results"]
     assert results[0]["statistics"]["kl"]["value"] == pytest.approx(0, abs=1e-6)
     assert results[1]["statistics"]["kl"]["value"] > 0.01

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from scipy.special import log_softmax
 from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, LlamaConfig
 
 from softmax_bottleneck import dump, heads, identify
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 from softmax_bottleneck.hugging_face.final_norm import final_ellipse
 from softmax_bottleneck.hugging_face.model import loaded_model
@@ -335,7 +333,7 @@ def test_rows_that_show_little() -> None:
         identify(rows, np.ones((400, 24)))
 
 
-def test_a_bias_is_that_of_rows_made_of_states_too(tmp_path: Path, repeatable: None) -> None:
+def test_a_bias_is_that_of_rows_made_of_states_too(bottleneck: Any, tmp_path: Path, repeatable: None) -> None:
     arrays = {"h": torch.randn(60, 16), "w": torch.randn(300, 16), "b": torch.randn(300)}
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array.numpy())
@@ -343,7 +341,7 @@ def test_a_bias_is_that_of_rows_made_of_states_too(tmp_path: Path, repeatable: N
     np.save(tmp_path / "rows.npy", (arrays["h"] @ arrays["w"].T + arrays["b"]).log_softmax(1).numpy())
     states = dump(h, tmp_path / "states", head=w, states=True)  # which have a layer of their own, without a bias
     for rows, *head, verdict in ((h, "--head", w, LAYER), (tmp_path / "rows.npy", LAYER), (states, EDITED)):
-        done = CliRunner().invoke(main, ["identify", str(rows), w, *head, "--bias", b, "--json", "-"])
+        done = bottleneck("identify", str(rows), w, *head, "--bias", b, "--json", "-")
         assert json.loads(done.stdout)["verdict"] == verdict, done.output
 
 

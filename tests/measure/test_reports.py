@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import nn
 
 import softmax_bottleneck as sb
 from softmax_bottleneck import RankReports
-from softmax_bottleneck.cli import main
 from softmax_bottleneck.errors import ConfigurationError, SourceError
 
 CONTEXTS, VOCAB = 60, 12
@@ -132,9 +130,11 @@ def test_values_are_those_of_plain_formulas(run: Path) -> None:
         assert found["gradient_kept"] == sb.gradient(path, dtype="float64").kept
 
 
-def test_the_command_measures_a_folder_and_its_table_and_figure_follow_the_step(run: Path, tmp_path: Path) -> None:
+def test_the_command_measures_a_folder_and_its_table_and_figure_follow_the_step(
+    run: Path, bottleneck: Any, tmp_path: Path
+) -> None:
     out, figure = tmp_path / "ranks.json", tmp_path / "course.png"
-    done = CliRunner().invoke(main, ["rank", str(run), "--checkpoints", "--json", str(out), "--plot", str(figure)])
+    done = bottleneck("rank", str(run), "--checkpoints", "--json", str(out), "--plot", str(figure))
     assert done.exit_code == 0, done.output
     assert figure.read_bytes().startswith(b"\x89PNG")
     reports = sb.rank(sb.checkpoints(run)[::-1])
@@ -155,7 +155,7 @@ def test_the_command_measures_a_folder_and_its_table_and_figure_follow_the_step(
     columns = {"perplexity": "checkpoint.perplexity", "RankMe of H": "checkpoint.rankme", "rank": "rank"}
     for label, column in (columns | {"row-centred rank": "rank_centered"}).items():
         assert drawn[label].get_ydata().tolist() == frame[column].tolist()[::-1]
-    done = CliRunner().invoke(main, ["rank", str(run / "checkpoints" / "step-000000020"), "--plot", str(figure)])
+    done = bottleneck("rank", str(run / "checkpoints" / "step-000000020"), "--plot", str(figure))
     assert "--plot draws --checkpoints" in done.output
     with pytest.raises(SourceError, match="holds no checkpoints: train a run with"):
         sb.checkpoints(tmp_path)
