@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from softmax_bottleneck.heads import REGISTRY
 from softmax_bottleneck.language_models.checkpoint import CONFIG, VOCABULARY
 from softmax_bottleneck.results.base import by_numbers, short_names
 from softmax_bottleneck.results.published import SPLITS, expectation, measurements
-from softmax_bottleneck.spectrum import SavedSpectrum, Spectrum, load_spectra
+from softmax_bottleneck.spectrum import OtherArchiveError, SavedSpectrum, Spectrum, load_spectra
 from softmax_bottleneck.training.presets import PRESETS
 
 from .schemas import checked
@@ -175,7 +176,11 @@ class SavedResults:
         others = {saved.path.with_suffix(".npz") for saved in self.of("demo") if saved.seed}
         files = sorted(set(self.folder.rglob("*.npz")) - others)
         keys = {file: _joined(*_place(self.folder, file)) for file in files}
-        return {key: each.spectrum for file in files for key, each in saved_spectra(keys[file], file)}
+        found: dict[str, Spectrum] = {}
+        for file in files:
+            with suppress(OtherArchiveError):  # the archive is the user's
+                found |= {key: each.spectrum for key, each in saved_spectra(keys[file], file)}
+        return found
 
 
 def read(folder: Path, files: Sequence[Path] | None = None) -> SavedResults:

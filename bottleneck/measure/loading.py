@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from ..core.json_file import explain_read_errors, read_json
 from ..errors import ConfigurationError, look_up
 from ..results.base import KINDS, Result, Results
-from ..spectrum import holds_spectra, load_spectra
+from ..spectrum import OtherArchiveError, SavedSpectrum, load_spectra
 from .comparison import Comparison, Comparisons
 from .report import RankReport
 from .reports import RankReports
@@ -69,7 +70,10 @@ def with_spectrum(report: RankReport, path: Path) -> RankReport:
         ConfigurationError: those of its source are of another matrix.
     """
     beside = path.with_suffix(".npz")
-    spectra = load_spectra(beside) if holds_spectra(beside) else []
+    spectra: list[SavedSpectrum] = []
+    if beside.exists():
+        with suppress(OtherArchiveError):  # the archive is the user's
+            spectra = load_spectra(beside)
     spectrum = next((each.spectrum for each in spectra if each.source == report.source), None)
     if spectrum is None:
         return report

@@ -11,7 +11,7 @@ from .compute import decompose, matrix_spectrum
 from .dense import Dense
 from .effective_ranks import effective_rank, entropy_rank, stable_rank
 from .factored import Factored
-from .files import SavedSpectrum, holds_spectra, load_spectra, write_spectra
+from .files import OtherArchiveError, SavedSpectrum, holds_spectra, load_spectra, write_spectra
 from .gram import Gram, WideGram
 from .host import Host
 from .inspection import Inspection
@@ -26,9 +26,9 @@ from .values import Limits, Spectrum
 
 __all__ = [
     "EPS", "METHODS", "TSQR", "Accelerator", "Arithmetic", "Choice", "Dense", "Factored", "Gram", "Host",
-    "Inspection", "Judgement", "Limits", "Noise", "Precision", "RangeFinder", "RankEstimate", "SavedSpectrum",
-    "Spectrum", "SpectrumMethod", "SpectrumSettings", "WideGram", "arithmetic_for", "build", "choose",
-    "counts_by_rule", "decompose", "effective_rank", "entropy_rank", "entry_roundoff", "find_noise",
-    "holds_spectra", "judge", "load_spectra", "matrix_spectrum", "numerical_rank", "precision", "stable_rank",
-    "tolerance", "write_spectra",
+    "Inspection", "Judgement", "Limits", "Noise", "OtherArchiveError", "Precision", "RangeFinder",
+    "RankEstimate", "SavedSpectrum", "Spectrum", "SpectrumMethod", "SpectrumSettings", "WideGram",
+    "arithmetic_for", "build", "choose", "counts_by_rule", "decompose", "effective_rank", "entropy_rank",
+    "entry_roundoff", "find_noise", "holds_spectra", "judge", "load_spectra", "matrix_spectrum",
+    "numerical_rank", "precision", "stable_rank", "tolerance", "write_spectra",
 ]  # fmt: skip

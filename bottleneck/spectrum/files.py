@@ -49,6 +49,10 @@ class SavedSpectrum(NamedTuple):
     """Tolerances and bounds."""
 
 
+class OtherArchiveError(MatrixError):
+    """An archive holds other arrays."""
+
+
 def write_spectra(path: Path, several: Iterable[SavedSpectrum]) -> None:
     """Write the singular values of several matrices, raw and centred, with their sources and what figures mark.
 
@@ -69,7 +73,7 @@ def load_spectra(path: str | Path) -> list[SavedSpectrum]:
     """Return the saved spectra of one matrix or several.
 
     Raises:
-        MatrixError: when the file is missing, damaged, or not a saved spectrum.
+        MatrixError: when the file is missing, damaged, or not a saved spectrum (`OtherArchiveError` for other arrays).
     """
     wrong = f"{path} is not a spectrum of 'bottleneck rank --save-spectrum'"
     try:
@@ -78,7 +82,7 @@ def load_spectra(path: str | Path) -> list[SavedSpectrum]:
                 raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
             if "about" not in file:
                 arrays = ", ".join(map(repr, file)) or "no arrays"
-                raise MatrixError(f"{wrong}: it holds {arrays}; a matrix in it is named FILE.npz:NAME")
+                raise OtherArchiveError(f"{wrong}: it holds {arrays}; a matrix in it is named FILE.npz:NAME")
             ends = [name.removeprefix("about") for name in file if name.startswith("about")]
             return [_read(file, end) for end in ends]
     except OSError as error:

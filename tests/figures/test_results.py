@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from softmax_bottleneck.errors import ConfigurationError
@@ -69,6 +70,7 @@ def test_the_same_result_twice_is_no_contradiction_and_the_spectrum_of_another_s
     assert [*read(folder).numbers("demo/mos", "perplexity")["value"]] == [90]
     write(folder / "demo" / "mos-1.json", report("mos", seed=1))
     shutil.copy(folder / "demo" / "mos.npz", folder / "demo" / "mos-1.npz")
+    np.savez(folder / "demo" / "mine.npz", logits=np.eye(3))  # an archive of the user's
     assert list(read(folder).spectra) == ["demo/lms-plif", "demo/moc", "demo/mos", "demo/softmax", "smollm2/valid"]
 
 
