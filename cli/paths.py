@@ -185,7 +185,7 @@ class Figure(Output):
         Output().check(path.with_suffix(".csv"))
 
     def keep_others(self, path: Path) -> None:
-        """Refuse to replace a file that is no figure of ours, or a CSV file that does not belong to one."""
+        """Refuse to replace a file that is not a figure of ours, or a CSV file that does not belong to one."""
         super().keep_others(path)
         Output("a figure's numbers, which go there", is_own=holds_figures_numbers).keep_others(path.with_suffix(".csv"))
 

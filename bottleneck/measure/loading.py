@@ -68,6 +68,7 @@ def with_spectrum(report: RankReport, path: Path) -> RankReport:
 
     Raises:
         ConfigurationError: those of its source are of another matrix.
+        MatrixError: the file beside it is damaged.
     """
     beside = path.with_suffix(".npz")
     spectra: list[SavedSpectrum] = []

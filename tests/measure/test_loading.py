@@ -48,7 +48,7 @@ def test_singular_values_of_a_part_and_of_one_of_several(tmp_path: Path) -> None
     mine = sb.rank(str(tmp_path / "mine.npz"), kind="logits")
     (tmp_path / "mine.json").write_text(json.dumps(mine.to_dict()))
     (tmp_path / "mine.json").rename(tmp_path / "other.json")
-    np.savez(tmp_path / "other.npz", logits=logits + 1)  # of which the result does not speak
+    np.savez(tmp_path / "other.npz", logits=logits + 1)  # another archive than the source
     assert sb.load(tmp_path / "other.json").rank == mine.rank
 
 

@@ -74,8 +74,8 @@ def save_figure(figure: Figure, path: Path) -> None:
     suffix = path.suffix.removeprefix(".")
     if suffix not in FORMATS:
         raise ConfigurationError(f"a figure is written as {', '.join(FORMATS)}, not {path.name!r}")
-    maker = "softmax-bottleneck"  # by which the command knows that it may replace the file
+    maker = "softmax-bottleneck"  # the command replaces only figures that name it
     about = {"pdf": {"Creator": maker, "CreationDate": None}, "svg": {"Creator": maker, "Date": None}}
     # Without a fixed salt the ids in an SVG are random.
-    with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": "softmax-bottleneck"}):
+    with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": maker}):
         figure.savefig(temporary, format=suffix, metadata=about.get(suffix, {"Software": maker}))
