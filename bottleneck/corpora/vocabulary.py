@@ -88,6 +88,7 @@ class Vocabulary:
         return self.decode(np.asarray(ids, dtype=np.int64))
 
     json = unknown = None
+    special = ()
 
     @cached_property
     def separator(self) -> str:

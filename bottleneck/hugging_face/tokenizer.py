@@ -175,6 +175,12 @@ class Tokenizer:
         return None if name in (None, of.bos_token, of.eos_token) else of.get_vocab().get(name)
 
     @property
+    def special(self) -> list[int]:
+        """The special tokens, such as the end of a document or of a turn."""
+        added = getattr(self._tokenizer, "added_tokens_decoder", {})
+        return [token for token, how in added.items() if how.special]
+
+    @property
     def json(self) -> str | None:
         """The file ``tokenizer.json``, for a tokenizer of the package tokenizers."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, final
@@ -36,6 +37,10 @@ class Names(Protocol):
     @property
     def unknown(self) -> int | None:
         """The token that stands for any text that has no other, if there is one."""
+
+    @property
+    def special(self) -> Collection[int]:
+        """The tokens that stand for no text, such as the end of a document."""
 
     @property
     def separator(self) -> str:
@@ -115,11 +120,14 @@ class Text:
     def bytes_of(self, rows: NDArray[np.bool_]) -> int | None:
         """Return the bytes of the tokens that some of the rows predict; ``None`` where their texts are not known.
 
-        Where the tokens do not spell the text, each has a part of the text's bytes in proportion to its own.
+        Where the tokens do not spell the text, each has a part of the text's bytes in proportion to its own. Special
+        tokens of given ids stand for no text.
         """
         if self.tokenizer is None:
             return None
         places, sizes = self.places[: len(rows)][rows], token_bytes(self.tokenizer, self.ids)
+        if self.size is None:
+            sizes[np.isin(self.ids, [*self.tokenizer.special])] = 0
         count, spelled = int(sizes[places].sum()), int(sizes.sum())
         if self.size is not None and abs(spelled - self.size) <= SPELLED * self.size:
             return count

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import transformers
-from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordLevel, WordPiece
 from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordLevelTrainer, WordPieceTrainer
 
@@ -67,6 +68,23 @@ def test_bytes_of_any_characters(models: Any, tmp_path: Path) -> None:
     assert told[0].bytes == told[1].bytes == told[0].tokens  # without the token that begins each line
     first = sb.perplexity(models[0], data=str(tmp_path / "t.txt"), context_length=64)
     assert first.per_byte == pytest.approx(first.perplexity)
+
+
+def test_the_end_of_a_document_in_given_ids_has_no_bytes(models: Any, tmp_path: Path) -> None:
+    """In a text that is written with it, as in a file, it has the bytes that are written."""
+    folder = tmp_path / "ended"
+    shutil.copytree(models[1], folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"eos_token": AddedToken("e", special=True)})
+    tokenizer.save_pretrained(folder)
+    text = "one document e another e and the last e end"
+    ids = np.array(tokenizer.encode(text, add_special_tokens=False))
+    ends = int((ids == tokenizer.eos_token_id).sum())
+    assert ends > 3
+    plain, ended = (sb.perplexity(each, data=ids) for each in (models[1], folder))
+    assert plain.bytes is not None
+    assert (ended.bytes, ended.tokens) == (plain.bytes - ends, plain.tokens)
+    assert sb.perplexity(folder, data=text, context_length=8, stride=8).bytes == len(text) - 1
 
 
 WORDS = "running of the unwinnable race, singing and the understandable rules"

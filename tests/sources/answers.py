@@ -159,6 +159,7 @@ class Spelled:
     """What knows a model's tokens."""
 
     unknown = None
+    special = ()
 
     def __init__(self, spell: Spelling = spelling) -> None:
         self.spell = spell
