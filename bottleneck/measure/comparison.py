@@ -90,7 +90,7 @@ class DifferenceRank:
     most: int
     """Largest rank that the contexts, the tokens and the output layers allow."""
     effective_rank: int | None
-    """Number of directions that hold 99.9 % of Σσ²; ``None`` if a sketch cannot tell."""
+    """Number of directions that hold 99.9 % of Σσ²; ``None`` if a sketch cannot tell, or all is roundoff."""
     method: str
     """Name of the spectrum method."""
 

@@ -65,7 +65,7 @@ class ObservedDifference:
         nothing_seen = eps.noise is not None and math.isinf(eps.noise.deviation)
         rank = replace(rank, low=0 if nothing_seen else rank.low, high=max(rank.value, min(rank.high, most)))
         held = effective_rank(spectrum.centered, epsilon=1e-3, residual=spectrum.residual) if rank.high else 0
-        return DifferenceRank(rank, most, held, spectrum.method)
+        return DifferenceRank(rank, most, None if nothing_seen else held, spectrum.method)
 
     def _roundoff(self, spectrum: Spectrum) -> tuple[Precision, float | None]:
         """Return the precision of log P − log Q, and the norm of what was rounded if the noise of that is not seen.

@@ -298,6 +298,17 @@ def test_equal_models_without_targets() -> None:
     assert (same.nll, same.first_better) == (None, ())
 
 
+def test_a_difference_that_is_roundoff_has_no_directions() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((90, 8)) @ rng.standard_normal((8, 60))
+    exact = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    noisy = exact * (1 + 2e-8 * rng.standard_normal(exact.shape))
+    found = compare(exact.astype(np.float32), noisy.astype(np.float32))
+    rank = found.difference.rank
+    assert (rank.low, rank.high, found.difference.effective_rank) == (0, 59, None)
+    assert ("effective rank", "unknown") in found.rows()
+
+
 def test_what_cannot_be_compared() -> None:
     P = normalized(np.zeros((4, 5)))
     with pytest.raises(SourceError, match=r"array has 4, array \(2\) has 3; .* the first of each: give contexts=3"):
