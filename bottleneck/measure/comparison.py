@@ -15,7 +15,7 @@ from ..errors import Parameter, Sentence
 from ..results.base import UNSAVED, WIDTH, Result, Results, short_names
 from ..results.quantity import ANSWER, DETAIL, FRAME, TABLE, Quantity
 from ..spectrum import RankEstimate
-from .divergences import ByContext, Estimate
+from .divergences import LARGEST_LOG, ByContext, Estimate
 from .report import Description
 from .standard_errors import Sampling, Starts, wilson_end
 from .statistic_texts import LABELS, statistic_text, table_cells
@@ -207,6 +207,8 @@ class Comparison(Result, kind="comparison"):
                 sign = SIGNS[name]
                 is_known = name in self.statistics and not why
                 end = self.statistics[name].end(sign, self.blocks) if is_known else sign * math.inf
+                if name == "perplexity_ratio" and math.isfinite(end):
+                    end = math.exp(min(self.statistics["log_ratio"].end(sign, self.blocks), LARGEST_LOG))
                 if name == "same_top" and math.isfinite(end):
                     found = self.statistics[name]
                     share, error = (found.value or 0.0) - (found.roundoff or 0.0), found.standard_error or 0.0

@@ -54,9 +54,9 @@ class Directions(Result, kind="directions"):
     """The singular values after the mean vector is subtracted."""
     rank: RankEstimate
     rank_centered: RankEstimate
-    mean_cosine: float
+    mean_cosine: float | None
     """Mean cosine of pairs of different vectors, a measure of anisotropy (Ethayarajh 2019, §3.2); vectors of zeros,
-    which have no direction, are left out."""
+    which have no direction, are left out. ``None`` for fewer than two others."""
     zeros: int
     """Number of vectors of zeros."""
     frobenius_relative_error: float
@@ -66,7 +66,8 @@ class Directions(Result, kind="directions"):
 
     def energy(self, share: float) -> int:
         """Return the number of leading directions that hold this share of Σσ²."""
-        return int(np.searchsorted(np.cumsum(self.values**2), share * float((self.values**2).sum())) + 1)
+        held = np.cumsum(self.values**2)
+        return int(np.searchsorted(held, share * float(held[-1])) + 1) if held[-1] else 0
 
     def quantities(self) -> Iterator[Quantity]:
         """Yield the ranks, and how the directions are spread."""
@@ -93,7 +94,8 @@ class Directions(Result, kind="directions"):
     @property
     def cosine(self) -> str:
         """The mean cosine as text, and which vectors it leaves out."""
-        return f"{self.mean_cosine:.3f}{f' without {self.zeros:,} of zeros' if self.zeros else ''}"
+        value = "unknown" if self.mean_cosine is None else f"{self.mean_cosine:.3f}"
+        return f"{value}{f' without {self.zeros:,} of zeros' if self.zeros else ''}"
 
     def one_line(self) -> str:
         """Return one line for people."""
@@ -157,7 +159,7 @@ def directions(blocks: Iterable[Any]) -> Directions:
         spread = float((squares.max() / squares[squares > 0].min()).sqrt()) if bool((squares > 0).any()) else 1.0
         spectrum = finish(method, stream)
         some = count - zeros
-        cosine = float((units @ units - some) / (some * (some - 1))) if some > 1 else 1.0
+        cosine = float((units @ units - some) / (some * (some - 1))) if some > 1 else None
     shape, (values, centered) = (count, method.columns), (spectrum.values, spectrum.centered)
     return Directions(
         shape,

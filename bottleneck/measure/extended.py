@@ -14,6 +14,7 @@ from ..errors import ConfigurationError
 from ..results.quantity import Quantity
 from ..sources import ExtendedSource
 from ..spectrum import numerical_rank
+from ..spectrum.gram import RESOLUTION
 from ..theory import PowerLaw, power_law
 
 GROUPS = 10
@@ -69,7 +70,8 @@ def extended_structure(source: ExtendedSource, *, ranks: Sequence[int] | None = 
     gram = np.sum(parts, axis=0)
     squares, V = np.linalg.eigh(gram)
     values, V = np.sqrt(squares.clip(min=0))[::-1], V[:, ::-1]
-    firm = numerical_rank(values, shape=(rows, count * source.shape[1]), eps=source.precision.value).low
+    shape = (rows, count * source.shape[1])
+    firm = numerical_rank(values, shape=shape, eps=source.precision.value, floor=RESOLUTION * values[0]).low
     law = power_law(values, last=max(3, min(rows // 2, firm)))
     low = high = None
     if len(groups) > 1:

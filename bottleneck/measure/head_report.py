@@ -96,9 +96,9 @@ class HeadReport(Result, kind="head"):
         elif bound.raw is not None:  # logits of W's rank, and what else bounds log P besides them
             most = min(bound.raw - self.embedding_size + min(weight.rank.high, self.embedding_size), self.vocab)
             shared = f", so that of log P is at most {most:,}"
-        verdict = (
-            f"W has rank {weight.rank}{shared}; {len(found.never_trained):,} of {self.vocab:,} rows look never trained"
-        )
+        zeros = f", and {len(found.zero):,} are zero" if found.zero else ""
+        rows = f"{len(found.never_trained):,} of {self.vocab:,} rows look never trained{zeros}"
+        verdict = f"W has rank {weight.rank}{shared}; {rows}"
         equal = sum(map(len, found.duplicates))
         size = f"{self.vocab:,} tokens × {self.embedding_size:,}"
         layer = f"{self.source['path']} ({self.source['head']}): {size}, {self.stored}{tied}"

@@ -103,8 +103,12 @@ class Pair:
         at_once, some = max(1, CACHED // self._vocab), slice(None, None, max(1, self._vocab // SAMPLED))
         if self._misalignment is None:
             self._misalignment = self._order_of_first(first, second)
-        both = (each.log_probs[:, some] for each in (first, second))
-        self.rows += [hash((row.tobytes(), other.tobytes())) for row, other in zip(*both, strict=True)]
+        both = [each.log_probs[:, : self._vocab] for each in (first, second)]
+        masked = np.any([(each[:, some] < each.max(1, keepdims=True) + MASK).any(1) for each in both], 0)
+        self.rows += [
+            hash(tuple(row[None if whole else some].tobytes() for row in rows))
+            for whole, *rows in zip(masked, *both, strict=True)
+        ]
         for place, each in enumerate((first, second)):
             if each.log_probs.shape[1] > self._vocab:
                 p = softmax(each.log_probs.astype(np.float64) / self._temperature, 1)

@@ -47,8 +47,9 @@ def block_starts(series: list[Values], texts: Starts | None = None) -> Starts:
     A block has `LONG` times the longest autocorrelation time of the quantities, or twice, four times … that where the
     standard error of one of them then is larger than `CHANCE` explains: a text whose parts differ is correlated over
     thousands of tokens, too little to be seen at one lag. At least `FEWEST` blocks remain; of at least as many
-    ``texts``, whose first contexts are given, a block has whole ones, at least one. An infinite value counts as the
-    largest finite one.
+    ``texts``, whose first contexts are given, a block has whole ones, at least one, unless few blocks would hold most
+    contexts, and tell less than half as much as `FEWEST` equal ones: then no block is much longer than one of these.
+    An infinite value counts as the largest finite one.
     """
     n = len(series[0])
     most = max(1, n // FEWEST)
@@ -62,7 +63,10 @@ def block_starts(series: list[Values], texts: Starts | None = None) -> Starts:
     for start in texts.tolist():
         if start - chosen[-1] >= length:
             chosen.append(start)
-    return np.array(chosen)
+    sizes = np.diff([*chosen, n])
+    if _kish(sizes) >= FEWEST / 2:
+        return np.array(chosen)
+    return np.concatenate([start + _evenly(size, most) for start, size in zip(chosen, sizes, strict=True)])
 
 
 class Sampling(NamedTuple):
@@ -77,7 +81,7 @@ class Sampling(NamedTuple):
     effective: int
     """Number of contexts of one weight that tell as much of a mean: (Σw)² / Σw² of the copies w (Kish 1965, §11.7)."""
     blocks: int
-    """The same number of blocks, each of which weighs as much as its copies; of fewer than two nothing is known."""
+    """The same number of blocks, which weigh as much as their contexts; of fewer than two nothing is known."""
 
     @classmethod
     def of(cls, series: list[Values], texts: Starts | None = None, first: Starts | None = None) -> Sampling:
@@ -95,8 +99,9 @@ class Sampling(NamedTuple):
         begun = None if texts is None else (np.cumsum(kept) - 1)[texts[kept[texts]]]
         begins, different = block_starts([each[kept] for each in series], begun), int(kept.sum())
         starts = place[kept][begins]
-        weights = np.diff(starts, append=n) / np.diff(begins, append=different)
-        effective, blocks = (int(_kish(each)) for each in (np.bincount(units), weights))
+        sizes, copied = np.diff(begins, append=different), np.diff(starts, append=n)
+        effective, blocks = (int(_kish(each)) for each in (np.bincount(units), copied / sizes))
+        blocks = min(blocks, round(_kish(sizes)))
         return cls(order, starts if blocks > 1 else starts[:1], different, effective, blocks)
 
 

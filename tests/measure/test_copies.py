@@ -87,6 +87,21 @@ def test_places_where_n_gram_models_see_the_same_words_stay_apart() -> None:
     assert compare(rows[0], rows[1], examples=0).different < 450  # of whose texts nothing is known
 
 
+def test_contexts_of_few_tokens_are_not_copies() -> None:
+    """Of 20,000 tokens each context has eight, as under a grammar: most columns are masked in all of them."""
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(60):
+        chosen, logits = rng.choice(20_000, 8, replace=False), rng.standard_normal((2, 8))
+        both = np.full((2, 20_000), -np.inf, np.float32)
+        both[:, chosen] = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        rows.append(both)
+    P, Q = np.stack(rows, 1)
+    found = compare(P, Q, examples=0)
+    assert found.different == 60
+    assert not any("repeat" in note for note in found.notes)
+    assert compare(*(np.concatenate([each, each]) for each in (P, Q)), examples=0).different == 60
+
+
 def test_copies_of_texts_are_seen_by_their_tokens(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     W, texts = rng.normal(size=(30, 8)).astype(np.float32), rng.integers(30, size=(12, 9))

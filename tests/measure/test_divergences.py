@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import rel_entr, softmax
+from scipy.stats import t as student
 from torch import nn
 
 from softmax_bottleneck import compare, heads, load
@@ -296,6 +297,20 @@ def test_equal_models_without_targets() -> None:
     left_out = knows.statistics.keys() - same.statistics.keys()
     assert left_out == {name for name in knows.statistics if re.search("perplexity|delta|log_ratio", name)}
     assert (same.nll, same.first_better) == (None, ())
+
+
+def test_the_limit_of_a_perplexity_ratio_is_that_of_the_log_ratio() -> None:
+    """Three contexts: the ratio is the exponential of a mean, whose interval is not symmetric."""
+    P, targets = normalized(np.random.default_rng(0).standard_normal((3, 9))), [2, 4, 7]
+    Q = P.copy()
+    for row, (target, nats) in enumerate(zip(targets, (0.0, 0.1, 0.2), strict=True)):
+        p = np.exp(P[row])
+        p *= (1 - p[target] * math.exp(-nats)) / (1 - p[target])
+        p[target] = math.exp(P[row, target] - nats)
+        Q[row] = np.log(p)
+    found = on_targets(P, Q, targets, max_ppl_ratio=1.4)
+    end = math.exp(0.1 + student.ppf(0.975, 2) * 0.1 / math.sqrt(3))
+    assert (found.limits[0].end, found.passed) == (pytest.approx(end), False)
 
 
 def test_a_difference_that_is_roundoff_has_no_directions() -> None:

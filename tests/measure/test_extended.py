@@ -75,6 +75,20 @@ def test_a_function_and_its_structure() -> None:
     np.testing.assert_allclose(whole[12:], np.broadcast_to(table[2, 5][:, None], (6, 36)))
 
 
+def test_the_power_law_is_not_fitted_to_roundoff() -> None:
+    """The Gram matrix resolves fewer values than float64 has: of rank 13, those after it are its own noise."""
+    rng = np.random.default_rng(0)
+    states, outputs = rng.standard_normal((30, 12)), rng.standard_normal((12, 30))
+    exact = extended_logits(
+        lambda ids: states[ids].cumsum(1)[:, -1] @ outputs,
+        rng.integers(30, size=(80, 3)),
+        [[], [1], [2]],
+        vocab_size=30,
+    )
+    found = extended_structure(exact)
+    assert found.law.last <= np.linalg.matrix_rank(_whole(exact), rtol=1e-9) < 20
+
+
 def test_structure_by_a_whole_decomposition(runs: dict[str, Path]) -> None:
     matrix = extended_logits(runs["mos"], 40, 12, dtype="float64", history_length=5, future_length=3)
     found = extended_structure(matrix, ranks=[1, 4, 40])

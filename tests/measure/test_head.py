@@ -160,6 +160,9 @@ def test_the_numbers_are_those_of_numpy() -> None:
     zeros = sb.head(np.vstack([W, np.zeros((90, 12))]))
     assert zeros.weight.mean_cosine == pytest.approx(report.weight.mean_cosine)
     assert " without 90 of zeros" in str(zeros)
+    assert zeros.verdict.endswith("0 of 390 rows look never trained, and 90 are zero")
+    nothing = sb.head(np.zeros((10, 4))).weight
+    assert (nothing.mean_cosine, nothing.energy(0.9), nothing.cosine) == (None, 0, "unknown without 10 of zeros")
     assert report.to_frame()["weight.rank"].item() == 12
     assert "never trained  none" in str(report)
 

@@ -22,6 +22,7 @@ from softmax_bottleneck.errors import ConfigurationError
 from softmax_bottleneck.measure.comparison import Comparison
 from softmax_bottleneck.measure.divergences import ByContext
 from softmax_bottleneck.measure.standard_errors import (
+    Sampling,
     autocorrelation_time,
     block_starts,
     half_width,
@@ -80,6 +81,18 @@ def test_texts_of_their_own_level() -> None:
     held, naive = share_held(draws, math.exp(0.5))
     assert 0.92 <= held <= 0.98
     assert naive < 0.8
+
+
+@pytest.mark.parametrize("lengths", [[3000, *[10] * 12], [*[10] * 10, 3000], [1000, 1000, *[20] * 20]])
+def test_a_text_of_most_contexts(lengths: list[int]) -> None:
+    """Its deviation from the mean is nearly minus that of the others: whole texts would give too small an error."""
+    starts, held = np.append(0, np.cumsum(lengths)[:-1]), 0
+    for seed in range(300):
+        values = np.random.default_rng(seed).exponential(size=sum(lengths))
+        sampling = Sampling.of([values], starts)
+        error = standard_error(values[sampling.order], sampling.starts)
+        held += abs(values.mean() - 1) <= half_width(sampling.blocks) * error
+    assert 0.92 <= held / 300 <= 0.98
 
 
 def test_pieces_of_a_real_text() -> None:
