@@ -110,7 +110,7 @@ def table_8(results: SavedResults) -> Iterator[dict[str, Any]]:
 @table("mos-table-9", first="setting")
 def table_9(results: SavedResults) -> Iterator[dict[str, Any]]:
     """Settings of the dynamic evaluation of MoS (Yang et al. 2018, table 9), and those of 'bottleneck eval --dynamic':
-    η is the learning rate, λ the decay. The batch size is that of the gradient statistics.
+    learning_rate is η there, and decay λ. The batch size is that of the gradient statistics.
     """
     statistics = {"batch_size": BATCH_SIZE}
     return _settings(

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from softmax_bottleneck.core.files import make_folder, write_bytes
+import pandas as pd
+
+from softmax_bottleneck.core.files import is_drawn, make_folder, write_bytes
 from softmax_bottleneck.corpora.corpus import RawText
-from softmax_bottleneck.errors import ConfigurationError
+from softmax_bottleneck.errors import ConfigurationError, OutputError
 from softmax_bottleneck.results.plotting import find_style, markdown
-from softmax_bottleneck.results.tables import escape_markdown
+from softmax_bottleneck.results.tables import csv_text, escape_markdown
 
 from . import REGISTRY, find
-from .base import TableEntry
+from .base import Entry, TableEntry
 from .results import SavedResults
 
 FORMATS = ("png", "pdf", "svg", "md", "tex", "csv")
@@ -49,20 +51,39 @@ def draw(
 
     Raises:
         ConfigurationError: for an unknown name, format or style; the text lists the known ones.
+        OutputError: for a file of the user where one is to be written, before any is.
     """
     entries = {name: find(name) for name in names}
     rc = find_style(style)
     if unknown := sorted(set(formats) - set(FORMATS)):
         raise ConfigurationError(f"unknown format {unknown[0]!r}; known formats are {', '.join(FORMATS)}")
+    computed = {name: entry.compute(results) for name, entry in entries.items()}
+    found = {name: data for name, data in computed.items() if len(data)}
+    for name, data in found.items():
+        _keep_others(entries[name], data, out / name, formats)
     make_folder(out)
     files: list[Path] = []
-    missing: list[tuple[str, str]] = []
-    for name, entry in entries.items():
-        data = entry.compute(results)
-        missing += [(name, text) for text in entry.missing(data)]
-        if len(data):
-            files += entry.save(data, out / name, formats=formats, style=rc)
+    for name, data in found.items():
+        files += entries[name].save(data, out / name, formats=formats, style=rc)
+    missing = [(name, text) for name, data in computed.items() for text in entries[name].missing(data)]
     return Drawn(tuple(files), tuple(missing))
+
+
+def _keep_others(entry: Entry, data: pd.DataFrame, stem: Path, formats: Sequence[str]) -> None:
+    """Refuse to replace a picture that does not name its maker, or a text that begins with another word."""
+    texts = {**entry.texts(data, stem.name), "csv": csv_text(data)}
+    for path in (stem.with_name(f"{stem.name}.{suffix}") for suffix in formats):
+        if not path.is_file() or not path.stat().st_size:
+            continue
+        text = texts.get(path.suffix[1:])
+        if not (is_drawn(path) if text is None else _first_word(path.read_bytes()) == _first_word(text.encode())):
+            raise OutputError(
+                f"cannot write {path}: another file is there, not a part of {stem.name}; name another folder"
+            )
+
+
+def _first_word(text: bytes) -> bytes:
+    return text[:1000].replace(b"|", b" ").partition(b"\n")[0].strip().partition(b" ")[0]
 
 
 def table_text(name: str, results: SavedResults) -> str:
@@ -92,13 +113,18 @@ def update_tables(file: Path, results: SavedResults) -> None:
 
 def write_gallery(page: Path, results: SavedResults) -> Drawn:
     """Write a Markdown page ``NAME.md`` of all figures and tables, whose pictures go to the folder NAME beside it."""
-    folder, style = make_folder(page.with_suffix("")), find_style("screen")
+    folder, style = page.with_suffix(""), find_style("screen")
+    computed = {name: entry.compute(results) for name, entry in REGISTRY.items()}
+    for name, data in computed.items() if not page.exists() else ():
+        if len(data) and not isinstance(REGISTRY[name], TableEntry):
+            _keep_others(REGISTRY[name], data, folder / name, ("png",))
+    make_folder(folder)
     parts: list[str] = []
     files: list[Path] = []
     gaps: list[tuple[str, str]] = []
     shown: dict[str, list[str]] = {"Figures": [], "Tables": []}
     for name, entry in REGISTRY.items():
-        data = entry.compute(results)
+        data = computed[name]
         gaps += [(name, text) for text in entry.missing(data)]
         if not len(data):
             continue

@@ -187,7 +187,7 @@ plt.show()
 # %% [markdown]
 # Low rank has a use, or a risk: LinGen of the same paper continues a prompt without giving it to the model. It writes
 # the prompt's logits after a few futures as a combination of those of unrelated prompts, and then samples from the same
-# combination. Here the last of the 60 histories is the prompt. [The same call on SmolLM2](../pretrained.md).
+# combination. Here the last of the 60 histories is the prompt. The page *A pretrained model* has it on SmolLM2.
 
 # %%
 for name, model in (("hidden Markov model, 3 states", markov), ("unrelated predictions", unrelated)):
