@@ -28,6 +28,8 @@ from softmax_bottleneck.spectrum import load_spectra, write_spectra
 from softmax_bottleneck.training import FitResult, Preset, RunConfig, fit, is_begun, override
 from softmax_bottleneck.training.presets import family
 
+from .paths import Figure, Output, holds_result, holds_spectra, is_drawn
+
 CURVE_POINTS = 201
 """Number of points of a learned function that a report keeps."""
 
@@ -106,7 +108,13 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
     """
     study = study or Study()
     configurations = study.configurations()
-    for preset, config in configurations:  # check all configurations before the first training
+    figures = [out / f"cdf.{suffix}" for suffix in FORMATS]
+    for figure in figures:
+        Figure("a figure", is_own=is_drawn).keep_others(figure)
+    for preset, config in configurations:  # check all before the first training
+        stem = out / "reports" / file_name(preset, config.seed)
+        Output("a report of the demo", is_own=holds_result).keep_others(stem.with_name(f"{stem.name}.json"))
+        Output("its spectrum", is_own=holds_spectra).keep_others(stem.with_name(f"{stem.name}.npz"))
         if config.initial is not None and not is_begun(out / "runs" / file_name(preset, config.seed)):
             read_config(Path(config.initial))
             check_hashes(Path(config.initial))
@@ -124,7 +132,7 @@ def run(out: Path, study: Study | None = None, *, device: str = "cpu", progress:
             if not config.seed:
                 (saved,) = load_spectra(reports / f"{name}.npz")
                 curves.append(saved.spectrum.curves(preset.model, saved.limits))
-    save_spectra(pd.concat(curves), *(out / f"cdf.{suffix}" for suffix in FORMATS), part="raw")
+    save_spectra(pd.concat(curves), *figures, part="raw")
     return files
 
 

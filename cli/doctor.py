@@ -123,6 +123,12 @@ def check(path: Path) -> str:
         corpus = read_ids(path.resolve())
         tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
         return f"a complete corpus: {tokens} tokens; every file matches its checksum"
+    for corpus in corpora.catalogue():
+        if corpus.path is not None and corpus.path.resolve() == path.resolve():
+            corpora.load(corpus.name)
+            return f"the corpus {corpus.name}; every file matches its checksum"
+    if (path / f"{corpora.SPLITS[0]}.txt").exists():
+        raise SourceError(f"{path} is a corpus of your own, of whose files no checksum is known")
     if (path / CONFIG).exists() or not path.exists():
         read_config(path)  # which says what is wrong with it
     raise SourceError(f"{path} is neither a run folder, a log-probability store, hidden states nor a corpus")

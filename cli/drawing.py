@@ -75,12 +75,15 @@ def _curves(source: Source | Path, name: str, how: dict[str, Any]) -> pd.DataFra
 
 def is_saved(name: str) -> bool:
     """Return whether a name is that of saved results: a .json or .npz file, or a folder of such files."""
+    from softmax_bottleneck.core.json_file import json_if_any
     from softmax_bottleneck.sources.kinds import sniff
 
     path = Path(name)
     is_source = (path / "config.json").exists() or path.suffix == ".zarr" or sniff(path) is not None
     is_spectrum = path.suffix == ".npz" and (path.with_suffix(".json").exists() or holds_spectra(path))
-    return (path.is_dir() and not is_source) or path.suffix == ".json" or is_spectrum
+    content = json_if_any(path) if path.suffix == ".json" else {}
+    is_answer = isinstance(content, list) or (isinstance(content, dict) and "kind" not in content)
+    return (path.is_dir() and not is_source) or not is_answer or is_spectrum
 
 
 def is_gallery(path: Path) -> bool:
@@ -175,8 +178,8 @@ def figures(
 ) -> None:
     """Draw the papers' figures and tables from saved results, with published numbers beside measured ones.
 
-    Nothing is trained or measured. A cell without a result stays empty and is listed at the end. Without a NAME all
-    names are listed.
+    Nothing is trained or measured. A cell without a result stays empty and is listed at the end. The error of
+    the command without a NAME lists all names.
     """
     from softmax_bottleneck.figures import REGISTRY, find, output, read
 

@@ -96,7 +96,7 @@ def compare(
     matrices of the same contexts. The REFERENCE may be a .kld file of llama.cpp, whose tokens models beside it read,
     or top-k log-probabilities (.jsonl, .parquet).
 
-    A model passes if the end of the 95 % interval keeps every limit. The exit status is 4 when no model passes.
+    A model passes if the worse end of each 95 % interval keeps its limit. The exit status is 4 when no model passes.
     """
     from softmax_bottleneck.measure import compare
 

@@ -84,9 +84,9 @@ def paths_in(name: str) -> set[Path]:
 def holds_result(path: Path) -> bool:
     """Return whether a file holds one of our results as JSON."""
     from softmax_bottleneck.core.json_file import json_if_any
+    from softmax_bottleneck.measure.loading import is_result
 
-    content = json_if_any(path)
-    return isinstance(content, dict) and str(content.get("kind", "")).islower()
+    return is_result(json_if_any(path))
 
 
 def holds_spectra(path: Path) -> bool:
@@ -98,7 +98,9 @@ def holds_spectra(path: Path) -> bool:
 
 def is_drawn(path: Path) -> bool:
     """Return whether a page or a figure names this package as its maker."""
-    return b"softmax-bottleneck" in path.read_bytes()
+    from softmax_bottleneck.core.files import is_drawn
+
+    return is_drawn(path)
 
 
 def holds_figures_numbers(path: Path) -> bool:

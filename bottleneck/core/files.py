@@ -37,6 +37,8 @@ DAMAGE = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
 """Errors of Python and NumPy for files that are truncated, changed, or of another kind."""
+MAKER = "softmax-bottleneck"
+"""What pages and figures name as their maker: only such ones are replaced."""
 LFS_POINTER = b"version https://git-lfs"
 """Beginning of the text that stands for a file in a clone without git-lfs."""
 ALWAYS, PACKED = 1 << 30, 1000
@@ -182,6 +184,15 @@ def only_process(folder: Path) -> Iterator[bool]:
             with suppress(OSError):  # there are no locks
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked inside keeps a copy of the descriptor
         os.close(descriptor)
+
+
+def is_drawn(path: Path) -> bool:
+    """Return whether a page or a figure names this package as its maker."""
+    data, marks = (
+        path.read_bytes(),
+        ("Software\0{}", "/Creator ({})", "<dc:title>{}</", 'name="generator" content="{} '),
+    )
+    return any(mark.format(MAKER).encode() in data for mark in marks)
 
 
 def is_special(path: Path) -> bool:

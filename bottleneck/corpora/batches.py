@@ -98,9 +98,13 @@ def texts_of(batch: Any, number: int) -> Iterator[str | Ids]:
     for ids, is_text, label in zip(rows, masks, targets, strict=True):
         if ids.ndim != 1:
             raise SourceError(f"batch {number} of the data must be ids of shape (N,) or (B, L), not {ids.shape}")
-        if (is_text != 0).any():
+        if not np.isin(is_text, (0, 1)).all():
+            raise SourceError(
+                f"the mask of batch {number} of the data holds other numbers than 0 and 1: give each text its own row"
+            )
+        if is_text.any():
             whole = whole_numbers(ids, f"the token ids of batch {number} of the data")
-            yield whole[is_text != 0], (label != IGNORED)[is_text != 0]
+            yield whole[is_text == 1], (label != IGNORED)[is_text == 1]
 
 
 def whole_numbers(values: Any, what: str) -> NDArray[np.int64]:
@@ -113,6 +117,8 @@ def whole_numbers(values: Any, what: str) -> NDArray[np.int64]:
 
 
 def _array(values: Any, what: str) -> NDArray[Any]:
+    if isinstance(values, np.ma.MaskedArray):
+        raise SourceError(f"{what} are a masked array: leave the masked ones out, or give an attention_mask")
     try:
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -75,6 +75,11 @@ class RawText:
 
     def decoded(self) -> str:
         """Return the text; `CorpusError` if it is empty or not UTF-8."""
+        if self.where.endswith(".bin"):
+            raise CorpusError(
+                f"{self.where} is not a text: if it holds the token ids of nanoGPT, give the file that "
+                f"np.save('ids.npy', np.fromfile({self.where!r}, np.uint16)) makes"
+            )
         try:
             text = self.data.decode("utf-8-sig")
         except UnicodeDecodeError as error:

@@ -154,4 +154,6 @@ def _field(name: str, text: RawText, field: str) -> RawText | list[Ids]:
     if all(isinstance(each, str) for each in texts):
         return RawText.joined(name, texts)
     ids: Any = texts_in(texts)
+    if any(isinstance(each, str) for each in ids):
+        raise CorpusError(f"{name}: the field {field!r} holds lists of words: join each to one text, or give token ids")
     return ids

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from typing_extensions import TypedDict
 
 from ..core.files import DAMAGE, exists, meant_path, open_file
-from ..core.json_file import read_json
+from ..core.json_file import json_if_any, read_json
 from ..errors import ConfigurationError, Parameter, SourceError, first_line, meant
 from .headed import MARK
 from .pretrained import PRETRAINED
@@ -67,8 +67,10 @@ class Stored(NamedTuple):
 
 
 def is_hugging_face(path: Path) -> bool:
-    """Return whether a folder has a ``config.json`` that is not that of a run."""
-    return (path / CONFIG).is_file() and not any((path / name).exists() for name in OF_A_RUN)
+    """Return whether a folder has a ``config.json`` that is not that of a run, or of what may be a damaged one."""
+    config = json_if_any(path / CONFIG)
+    is_known = isinstance(config, dict) and not {"model_type", "auto_map"}.isdisjoint(config)
+    return is_known or ((path / CONFIG).is_file() and not any((path / name).exists() for name in OF_A_RUN))
 
 
 def is_hub_id(name: str) -> bool:

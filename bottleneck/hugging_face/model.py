@@ -216,7 +216,7 @@ def saved_model(
 ) -> HuggingFaceModel:
     """Return a model by its folder, its GGUF file or its name on the Hugging Face hub; its weights are read later."""
     folder.import_transformers()
-    path = PRETRAINED[name].path() if name in PRETRAINED else Path(name)
+    path = Path(name) if name not in PRETRAINED or Path(name).exists() else PRETRAINED[name].path()
     fetched = None
     if file := gguf.find(path):
         model = gguf_model(file, dtype=dtype, device=device)

@@ -74,6 +74,9 @@ def _readable(data: Any, split: str, options: HuggingFaceOptions) -> Callable[[H
         return lambda model: (_of_kld(file, model, options["bos"]), False)
     given: Any = given_data(data)
     if isinstance(given, list):
+        if options["bos"] == "on" or split != "test":
+            option = Parameter("bos", "on") if options["bos"] == "on" else Parameter("split")
+            raise ConfigurationError(option, " does not apply to token ids, which are read as they are")
         is_windowed = bool(options["context_length"] or options["stride"])
         return lambda model: _of_ids(given, model, name=name_of_ids(data), is_windowed=is_windowed)
     raw = read_text(given or data, split, dataset=options["dataset"])

@@ -78,8 +78,8 @@ def compare(
     errors count blocks of text, because neighbouring contexts are not independent (`block_starts`), and copies of a
     context or a text once (`Sampling`).
 
-    A limit is kept if the end of the 95 % interval keeps it. Several models are compared with each other as well: by
-    how much each is farther from the reference than the next closer one, from the differences context by context.
+    A limit is kept if the worse end of the 95 % interval keeps it. Several models are compared with each other as well:
+    by how much each is farther from the reference than the next closer one, from the differences context by context.
 
     A reference of which a part is unseen (`PartialSource`) gives intervals, ``value`` ± ``roundoff``, which hold every
     distribution that its numbers allow; what has no upper bound there, rank and contexts are left out.

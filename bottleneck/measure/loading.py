@@ -21,6 +21,8 @@ REMEDY = "'--json FILE.json' of a command or 'save' of a result writes one"
 
 PLAIN = {"synthetic": "synthetic", "bench": "bench", "corpora": "data list", "presets": "presets"}
 """Kinds of files that have no class of results, with the commands that write them."""
+OTHERS = ("demo", "results", "synthetic-jobs", "synthetic-plan")
+"""Kinds of files around results, and of plans."""
 
 
 def load(path: str | Path) -> Any:
@@ -46,6 +48,13 @@ def load(path: str | Path) -> Any:
     several: dict[Any, Any] = {RankReport: RankReports, Comparison: Comparisons}
     kinds = {*map(type, results)}
     return (several.get(kinds.pop(), Results) if len(kinds) == 1 else Results)(results)
+
+
+def is_result(content: Any) -> bool:
+    """Return whether what a JSON file holds is something that a command wrote."""
+    from .. import evaluation, training  # noqa: F401 (their results are registered when they are imported)
+
+    return isinstance(content, dict) and content.get("kind") in {*KINDS, *PLAIN, *OTHERS}
 
 
 def _loaded(values: Any, path: Path) -> Result:

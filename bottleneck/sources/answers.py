@@ -128,7 +128,7 @@ def read_answers(path: str) -> list[Answer]:
         raise SourceError(f"{path} holds answers without the likeliest tokens{next(empty, '')}: ask with {request}")
     if "custom_id" in keys:
         raise SourceError(f"{path} holds the requests or the errors of a batch: give the file with its answers")
-    if {"version", "seconds"} <= keys:
+    if {"version", "kind"} <= keys:
         raise SourceError(
             f"{path} is a saved result, not a model or a matrix: 'bottleneck report' shows those of rank, kld and "
             "compare"

@@ -60,6 +60,8 @@ def read_arrays(path: Path) -> Mapping[str, Any]:
         raise SourceError(f"the file {path} does not exist; check its name") from error
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if suffix == ".gz":
+        raise SourceError(f"{path} is compressed: decompress it, by gunzip, and give the file that was in it")
     if suffix in NOT_READ:
         raise SourceError(f"{path}: {suffix} files are not read; load its array in Python, and save that by numpy.save")
     if suffix not in READERS:

@@ -17,6 +17,9 @@ from ..errors import SourceError, first_line
 
 UNREADABLE = (*DAMAGE, SafetensorError, pickle.UnpicklingError, CsvError, SystemError, AssertionError)
 """What the readers raise for a damaged file; h5py's locks and old files of torch raise the last two."""
+PACKED = {"scale_factor", "add_offset"}
+"""Attributes by which netCDF's conventions make other numbers of those that are stored."""
+PACKED_NUMBERS = "the numbers of {} are packed, by {}: write them unpacked"
 LONGEST = 120
 """Characters of a reader's message that are shown: some quote the whole line."""
 

@@ -28,6 +28,7 @@ from ..hugging_face.loading import config_and_class, is_same_name
 from ..hugging_face.model import HuggingFaceModel, saved_model, unloaded_model
 from ..hugging_face.pretrained import PRETRAINED
 from ..language_models import ModelOnText, Names, Text, given_states
+from ..results.base import by_numbers
 from ..spectrum.blocks import as_array, check_dense
 from .array_files import STATES, numbers_of, read_array, read_arrays
 
@@ -58,11 +59,11 @@ def open_states(
     r"""Open hidden states in files, with the softmax layer :math:`c\tanh(s (W·h + b)/c)` that makes logits of them.
 
     Args:
-        source: a file, FILE:NAME, or a folder whose files are read in the order of their names. The states are
-            (T, d), and state t predicts token t + 1 where a file also holds ``token_ids``, (T,), or its entry of
-            ``targets``, (T,); where ``attention_mask`` is 0, it is left out. Beside these, states (T, L, d) are those
-            of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts. In a table the columns of
-            these names hold a list for each state, or a list of them for each text.
+        source: a file, FILE:NAME, or a folder whose files are read in the order of their names, by the numbers in them.
+            The states are (T, d), and state t predicts token t + 1 where a file also holds ``token_ids``, (T,), or its
+            entry of ``targets``, (T,); where ``attention_mask`` is 0, it is left out. Beside these, states (T, L, d)
+            are those of L layers, of which the last is taken; beside ids (B, T), (B, T, d) are B texts. In a table the
+            columns of these names hold a list for each state, or a list of them for each text.
         head: W, (M, d), as FILE or FILE:NAME; or a Hugging Face model, a folder or a GGUF file, that has this layer.
         bias: b, (M,), as FILE or FILE:NAME.
         norm: the Hugging Face model whose final norm it is, or its weight, (d,), as FILE or FILE:NAME, for states that
@@ -79,7 +80,8 @@ def open_states(
     folder = Path(source)
     files = [source]
     if folder.is_dir():
-        inside = sorted(each for each in folder.iterdir() if each.is_file() and each.suffix not in NOT_STATES)
+        inside = [each for each in folder.iterdir() if each.is_file() and each.suffix not in NOT_STATES]
+        inside.sort(key=lambda each: by_numbers(each.name))
         files = [str(each) for each in inside if not each.name.startswith(".")]
     texts = [text for file in files for text in _texts(file, layer.hidden_size)]
     if not texts:

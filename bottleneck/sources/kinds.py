@@ -74,6 +74,7 @@ SUFFIXES = {
     ".zarr": "zarr",
     ".kld": "kld",
     ".jsonl": "json lines",
+    ".ndjson": "json lines",
     ".json": "json lines",
     gguf.SUFFIX: "hugging-face",
 }

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.files import check_size, open_file
 from ..errors import SourceError
-from .file_rows import UNREADABLE, FileRows, unreadable
+from .file_rows import PACKED, PACKED_NUMBERS, UNREADABLE, FileRows, unreadable
 
 NUMBERS = "double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 """Classes of MATLAB's arrays of numbers."""
@@ -108,6 +108,8 @@ def _dataset(path: Path, dataset: Any, *, transposed: bool) -> FileRows:
     name = dataset.name
     if dataset.is_virtual or dataset.external:
         raise ValueError(f"{name} is a view of other files, and only numbers in the file itself are read")
+    if packed := PACKED & {*dataset.attrs}:
+        raise SourceError(PACKED_NUMBERS.format(name, ", ".join(sorted(packed))))
     stored, shape = dataset.id.get_storage_size(), dataset.shape or ()
     if dataset.size:
         chunks = math.prod(map(math.ceil, np.divide(shape, dataset.chunks))) if dataset.chunks else 0

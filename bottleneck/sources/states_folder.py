@@ -24,6 +24,7 @@ from ..heads import RankBound
 from ..hugging_face.tokenizer import read_tokenizer
 from ..language_models import ModelOnText
 from ..language_models.states import GivenStates
+from ..results.base import by_numbers
 from .array_files import STATES
 from .hidden_states import IDS, TARGETS, TWICE, doubted, floats, is_normed, layer_of, norm_of, softmax_of, states_of
 
@@ -76,7 +77,7 @@ def open_folder(folder: str, *, head: str | None = None, bias: str | None = None
         if near := meant(key, _About.__annotations__):
             raise SourceError(f"{path / ABOUT} holds {key!r}, which is not read{near}")
     read_tensors = partial(_tensors, is_ours="identity" in about)
-    parts = [*map(read_tensors, sorted((path / HIDDEN).glob("*.safetensors")))]
+    parts = [*map(read_tensors, sorted((path / HIDDEN).glob("*.safetensors"), key=lambda each: by_numbers(each.name)))]
     arrays = read_tensors(path / HEAD)
     settings = {name: about[name] for name in ("scale", "soft_cap") if name in about}
     own, bias_or_own = (head, bias) == (None, None), arrays.get("bias") if bias is None else bias

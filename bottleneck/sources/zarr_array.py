@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..core.files import kind_of
 from ..core.machine import free_memory
 from ..errors import BottleneckError, SourceError, StoreError
+from .file_rows import PACKED, PACKED_NUMBERS
 from .opening import is_url
 
 LOCAL = "file://"
@@ -35,6 +36,9 @@ def open_node(name: str, *, write: bool = False) -> Any:
         if is_url(name) and not name.startswith(LOCAL):
             return zarr.open(store=name, mode="r")
         if not path.is_dir():
+            folder, _, inner = name.rpartition(":")
+            if folder and Path(folder).is_dir():
+                raise StoreError(f"{name} does not exist: name an array of a group by its path, {folder}/{inner}")
             what = f"it is {kind_of(path) or 'a file'}, not a folder; " if path.exists() else ""
             raise StoreError(f"the store {path} does not exist; {what}'bottleneck dump RUN --out {path}' makes one")
         return zarr.open(store=path, mode="r+" if write else "r")
@@ -81,6 +85,8 @@ class WrittenRows:
         with as_source_errors(path):
             if array.dtype.kind not in "fiub":
                 raise SourceError(f"the Zarr array {path} must hold real numbers, not {array.dtype}")
+            if packed := PACKED & {*array.attrs}:
+                raise SourceError(PACKED_NUMBERS.format(path, ", ".join(sorted(packed))))
             if "pickle" in str({**array.metadata.to_dict(), "attributes": None}):  # reading one may run its code
                 raise SourceError(f"the chunks of the Zarr array {path} are pickled: write them by another codec")
             chunk = tuple(array.shards or array.chunks)

@@ -132,6 +132,14 @@ OTHERS = [
     ["spectrum", "m.npy", "--out", "table.png"],
     ["spectrum", "m.npy", "--out", "photo.png"],
     ["report", "m.npy", "--out", "notes.html"],
+    ["report", "m.npy", "--out", "paper.html"],
+    ["rank", "m.npy", "--json", "drive.json"],
+    ["figures", "spectra", "--results", "demo/reports", "--out", "own", "--format", "csv"],
+    ["figures", "spectra", "--results", "demo/reports", "--out", "own", "--format", "png"],
+    ["figures", "mos-table-1", "--results", "demo/reports", "--out", "own"],
+    ["figures", "--results", "demo/reports", "--gallery", "own.md"],
+    ["demo", "--out", "own", "--models", "softmax"],
+    ["demo", "--out", "own2", "--models", "softmax"],
 ]
 
 
@@ -142,11 +150,25 @@ def test_results_replace_results_alone(arguments: list[str], world: Path, bottle
     Path("table.csv").write_text("name,age\n", encoding="utf-8")
     for name in ("photo.png", "notes.html"):
         Path(name).write_text("mine", encoding="utf-8")
+    Path("paper.html").write_text("<p>My notes on the softmax-bottleneck.</p>", encoding="utf-8")
+    Path("drive.json").write_text('{"kind": "drive#file"}', encoding="utf-8")
+    Path("own2/reports").mkdir(parents=True)
+    Path("own").mkdir()
+    for name in (
+        "own/spectra.csv",
+        "own/spectra.png",
+        "own/mos-table-1.md",
+        "own/cdf.csv",
+        "own2/reports/softmax.json",
+    ):
+        Path(name).write_text("{}", encoding="utf-8")
     before = _tree(world)
     done = bottleneck(*arguments)
     assert (_tree(world), done.exit_code, done.stdout) == (before, 1, "")
     (line,) = done.stderr.splitlines()
-    assert re.fullmatch(r"Error: cannot write \S+: another file is there, not a .*; name another file", line), line
+    assert re.fullmatch(
+        r"Error: cannot write \S+: another file is there, not a .*; name another (file|folder)", line
+    ), line
     Path("empty").touch()
     for _ in range(2):
         assert bottleneck("kld", "m.npy", "--json", "empty").exit_code == 0
@@ -154,6 +176,8 @@ def test_results_replace_results_alone(arguments: list[str], world: Path, bottle
         for picture in ("s.png", "s.pdf", "s.svg"):
             assert bottleneck("spectrum", "m.npy", "--out", picture).exit_code == 0
         assert bottleneck("report", "m.npy", "--out", "page.html").exit_code == 0
+        figures = "figures", "spectra", "mos-table-1", "--results", "demo/reports", "--out", "figures"
+        assert bottleneck(*figures, "--gallery", "gallery.md").exit_code == 0
 
 
 def test_trained_layers_do_not_replace_the_layer_that_is_read(bottleneck: Bottleneck, tmp_path: Path) -> None:

@@ -22,8 +22,16 @@ REFUSED = [
     ("rank demo/runs/sofmtax", 1, "; did you mean demo/runs/softmax?"),
     ("rank ptb.zip", 1, "cannot be measured: give"),
     ("rank absent.npy", 1, "the file absent.npy does not exist"),
-    ("rank m.csv.gz", 1, ".gz files are not read; load its array in Python, and save that by numpy.save"),
+    ("rank m.csv.gz", 1, "m.csv.gz is compressed: decompress it, by gunzip, and give the file"),
     ("rank absent.zarr", 1, "the store absent.zarr does not exist; 'bottleneck dump RUN --out"),
+    (
+        "rank demo:logits.zarr",
+        1,
+        "demo:logits.zarr does not exist: name an array of a group by its path, demo/logits.zarr",
+    ),
+    ("rank demo/runs/mos --data ids.bin", 1, "np.fromfile('ids.bin', np.uint16)) makes"),
+    ("doctor other", 1, "other is a corpus of your own, of whose files no checksum is known"),
+    ("rank m.json", 1, "m.json is a saved result, not a model or a matrix"),
     ("rank memory://absent.zarr", 1, "memory://absent.zarr cannot be read (No group"),
     *(
         (f"rank https://x/m{suffix}", 1, "is not a Zarr array or store, all that is read at a URL")
@@ -133,6 +141,8 @@ def test_a_refusal(line: str, code: int, sentence: str, world: Path, bottleneck:
     Path("damaged/config.json").touch()
     Path("demo/x.json").write_text("{}")
     Path("m.csv.gz").touch()
+    Path("ids.bin").write_bytes(b"\0\1\2\3")
+    Path("m.json").write_text('{"kind": "perplexity", "version": "0.1.0"}')
     np.save("m.npy", np.log(np.full((5, 4), 0.25)))
     write_spectra(Path("s.npz"), [rank("m.npy").saved_spectrum])
     before = {*world.iterdir()}

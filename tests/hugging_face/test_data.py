@@ -272,6 +272,12 @@ def test_a_text_in_place_of_a_model() -> None:
         ("broken.jsonl", "record 1 is not JSON"),
         ([{"input_ids": torch.ones(2, 9, dtype=torch.int64), "labels": torch.ones(9)}], "a mask or labels of another"),
         (
+            [{"input_ids": [[1, 2, 3, 4]], "attention_mask": [[1, 1, 2, 2]]}],
+            "other numbers than 0 and 1: give each text",
+        ),
+        (np.ma.masked_equal([[5, 6, 0], [5, 6, 7]], 0), "the data are a masked array: leave the masked ones out"),
+        ("words.jsonl:tokens", "the field 'tokens' holds lists of words: join each to one text, or give token ids"),
+        (
             [{"input_ids": torch.ones(1, 9, dtype=torch.int64), "attention_mask": torch.zeros(1, 9)}],
             "no token is predi",
         ),
@@ -291,5 +297,6 @@ def test_what_is_not_a_text(
     monkeypatch.chdir(tmp_path)
     Path("content.jsonl").write_text(json.dumps({"content": LINES[0]}))
     Path("broken.jsonl").write_text(LINES[0])
+    Path("words.jsonl").write_text('{"tokens": ["w1", "w2", "w3"]}')
     with pytest.raises(BottleneckError, match=complaint):
         perplexity(model[0], data=data)

@@ -174,3 +174,24 @@ def test_a_quantized_output_layer_is_measured_as_the_numbers_it_means(loaded: An
             sb.rank(model, **options)
     with pytest.raises(ConfigurationError, match="the weight of lm_head is a Quantized, not a plain parameter"):
         with_head(quantized, "mos")
+
+
+def test_a_folder_named_like_a_pretrained_model_is_the_folder(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one in which a training script logged its losses."""
+    monkeypatch.chdir(tmp_path)
+    save("gpt2").rename("smollm2")
+    Path("smollm2/metrics.jsonl").write_text('{"step": 1, "loss": 2.0}')
+    ids = np.arange(60) % 50
+    for name in ("smollm2", Path("smollm2"), "./smollm2"):
+        assert sb.open(name, data=ids).shape == (59, 60)
+    np.save("states.npy", np.eye(3, 8, dtype=np.float32))
+    assert sb.open("states.npy", head="smollm2").shape == (3, 60)
+
+
+def test_ids_are_read_as_they_are(save: Save) -> None:
+    folder = save("gpt2")
+    for option, given in {"bos": "on", "split": "valid"}.items():
+        with pytest.raises(ConfigurationError, match=rf"{option}.* does not apply to token ids, which are read as"):
+            sb.open(folder, data=np.arange(60) % 50, **{option: given})

@@ -45,6 +45,23 @@ def test_a_folder_of_files_equals_the_head_on_its_states(text: Any, softcap: flo
     assert perplexity(source).perplexity == pytest.approx(perplexity(head, **expected).perplexity)
 
 
+def test_files_are_read_in_the_order_of_their_numbers(text: Any, tmp_path: Path) -> None:
+    """A server's script may write 0, 1, …, 10, 11 without zeros before them."""
+    weight, ids, states = text
+    how = save(tmp_path, weight, ids, states)
+    for inside in ("files", "folder/hidden"):
+        (tmp_path / inside).mkdir(parents=True)
+        for n in range(12):
+            arrays = {"hidden_states": states[2 * n : 2 * n + 2].clone(), "token_ids": ids[2 * n : 2 * n + 2].clone()}
+            save_file(arrays, tmp_path / inside / f"{n}.safetensors")
+    save_file({"weight": weight}, tmp_path / "folder" / "head.safetensors")
+    (tmp_path / "folder" / "states.json").write_text('{"format": "softmax-bottleneck states 1", "contexts": 24}')
+    expected = F.log_softmax(states[:24] @ weight.T, -1).numpy()
+    for source in (sb.open(str(tmp_path / "files"), **how), sb.open(tmp_path / "folder")):
+        seen = np.concatenate([block.log_probs for block in source.blocks()])
+        np.testing.assert_allclose(seen, expected, atol=1e-4)
+
+
 def test_padding_is_left_out_and_targets_are_read(text: Any, tmp_path: Path) -> None:
     """Beside files that are not states, and with −100 for a token that is not known, as transformers has it."""
     weight, ids, states = text

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import h5py
 import numcodecs
 import numpy as np
 import pytest
@@ -144,6 +145,18 @@ def test_codecs_of_objects_are_not_run(dtype: str, filters: list[str], tmp_path:
     (tmp_path / "0.0").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
     with pytest.raises(SourceError, match=r"must hold real numbers|chunks of the .* are pickled|cannot be read"):
         rank(tmp_path)
+
+
+def test_packed_numbers_are_refused(tmp_path: Path) -> None:
+    """netCDF and xarray keep whole numbers and what to multiply them with."""
+    array = zarr.create_array(store=tmp_path / "x.zarr", data=np.arange(24, dtype=np.int16).reshape(6, 4))
+    array.attrs["scale_factor"] = 0.001
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["logits"] = np.eye(4)
+        file["logits"].attrs["add_offset"] = 1.0
+    for name, packed in {"x.zarr": "scale_factor", "x.h5": "add_offset"}.items():
+        with pytest.raises(SourceError, match=rf"are packed, by {packed}: write them unpacked"):
+            rank(tmp_path / name, kind="logits")
 
 
 def test_an_opened_store_is_the_store(log_probs: Make, tmp_path: Path) -> None:

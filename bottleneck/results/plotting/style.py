@@ -9,7 +9,7 @@ import matplotlib as mpl
 import seaborn
 from matplotlib.figure import Figure
 
-from ...core.files import replacing
+from ...core.files import MAKER, replacing
 from ...errors import ConfigurationError, look_up
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     suffix = path.suffix.removeprefix(".")
     if suffix not in FORMATS:
         raise ConfigurationError(f"a figure is written as {', '.join(FORMATS)}, not {path.name!r}")
-    maker = "softmax-bottleneck"  # the command replaces only figures that name it
-    about = {"pdf": {"Creator": maker, "CreationDate": None}, "svg": {"Creator": maker, "Date": None}}
+    about = {"pdf": {"Creator": MAKER, "CreationDate": None}, "svg": {"Creator": MAKER, "Date": None}}
     # Without a fixed salt the ids in an SVG are random.
-    with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": maker}):
-        figure.savefig(temporary, format=suffix, metadata=about.get(suffix, {"Software": maker}))
+    with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": MAKER}):
+        figure.savefig(temporary, format=suffix, metadata=about.get(suffix, {"Software": MAKER}))
