@@ -123,10 +123,10 @@ def check(path: Path) -> str:
         corpus = read_ids(path.resolve())
         tokens = " / ".join(f"{len(corpus.split(split)):,}" for split in corpora.SPLITS)
         return f"a complete corpus: {tokens} tokens; every file matches its checksum"
-    for corpus in corpora.catalogue():
-        if corpus.path is not None and corpus.path.resolve() == path.resolve():
-            corpora.load(corpus.name)
-            return f"the corpus {corpus.name}; every file matches its checksum"
+    for known in corpora.catalogue():
+        if known.path is not None and known.path.resolve() == path.resolve():
+            corpora.load(known.name)
+            return f"the corpus {known.name}; every file matches its checksum"
     if (path / f"{corpora.SPLITS[0]}.txt").exists():
         raise SourceError(f"{path} is a corpus of your own, of whose files no checksum is known")
     if (path / CONFIG).exists() or not path.exists():

@@ -68,9 +68,10 @@ class Stored(NamedTuple):
 
 def is_hugging_face(path: Path) -> bool:
     """Return whether a folder has a ``config.json`` that is not that of a run, or of what may be a damaged one."""
+    if not (path / CONFIG).is_file() or not any((path / name).exists() for name in OF_A_RUN):
+        return (path / CONFIG).is_file()
     config = json_if_any(path / CONFIG)
-    is_known = isinstance(config, dict) and not {"model_type", "auto_map"}.isdisjoint(config)
-    return is_known or ((path / CONFIG).is_file() and not any((path / name).exists() for name in OF_A_RUN))
+    return isinstance(config, dict) and not {"model_type", "auto_map"}.isdisjoint(config)
 
 
 def is_hub_id(name: str) -> bool:
