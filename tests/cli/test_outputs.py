@@ -169,6 +169,10 @@ def test_results_replace_results_alone(arguments: list[str], world: Path, bottle
     assert re.fullmatch(
         r"Error: cannot write \S+: another file is there, not a .*; name another (file|folder)", line
     ), line
+
+
+def test_results_replace_their_own_kind(world: Path, bottleneck: Bottleneck) -> None:
+    _prepare()
     Path("empty").touch()
     for _ in range(2):
         assert bottleneck("kld", "m.npy", "--json", "empty").exit_code == 0
@@ -176,8 +180,6 @@ def test_results_replace_results_alone(arguments: list[str], world: Path, bottle
         for picture in ("s.png", "s.pdf", "s.svg"):
             assert bottleneck("spectrum", "m.npy", "--out", picture).exit_code == 0
         assert bottleneck("report", "m.npy", "--out", "page.html").exit_code == 0
-        figures = "figures", "spectra", "mos-table-1", "--results", "demo/reports", "--out", "figures"
-        assert bottleneck(*figures, "--gallery", "gallery.md").exit_code == 0
 
 
 def test_trained_layers_do_not_replace_the_layer_that_is_read(bottleneck: Bottleneck, tmp_path: Path) -> None:
