@@ -178,8 +178,8 @@ def figures(
 ) -> None:
     """Draw the papers' figures and tables from saved results, with published numbers beside measured ones.
 
-    Nothing is trained or measured. A cell without a result stays empty and is listed at the end. The error of
-    the command without a NAME lists all names.
+    Nothing is trained or measured. A cell without a result stays empty and is listed at the end. The command
+    without arguments ends in an error that lists all names.
     """
     from softmax_bottleneck.figures import REGISTRY, find, output, read
 

@@ -78,7 +78,7 @@ def _keep_others(entry: Entry, data: pd.DataFrame, stem: Path, formats: Sequence
         text = texts.get(path.suffix[1:])
         if not (is_drawn(path) if text is None else _first_word(path.read_bytes()) == _first_word(text.encode())):
             raise OutputError(
-                f"cannot write {path}: another file is there, not a part of {stem.name}; name another folder"
+                f"cannot write {path}: another file is there, not a file of the entry {stem.name}; name another folder"
             )
 
 

@@ -75,9 +75,10 @@ class RawText:
 
     def decoded(self) -> str:
         """Return the text; `CorpusError` if it is empty or not UTF-8."""
+        remedy = "save the file as UTF-8"
         if self.where.endswith(".bin"):
-            raise CorpusError(
-                f"{self.where} is not a text: if it holds the token ids of nanoGPT, give the file that "
+            remedy = (
+                "if it holds the token ids of nanoGPT, give the file that "
                 f"np.save('ids.npy', np.fromfile({self.where!r}, np.uint16)) makes"
             )
         try:
@@ -85,14 +86,13 @@ class RawText:
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise CorpusError(
-                f"{self.where}, line {line}: the byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as "
-                "UTF-8"
+                f"{self.where}, line {line}: the byte 0x{error.object[error.start]:02x} is not UTF-8; {remedy}"
             ) from None
         if "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
             raise CorpusError(
-                f"{self.where}, line {line} holds a NUL byte, so it is not a text in UTF-8 (perhaps in UTF-16): save "
-                "the file as UTF-8"
+                f"{self.where}, line {line} holds a NUL byte, so it is not a text in UTF-8 (perhaps in UTF-16): "
+                f"{remedy}"
             )
         if not text.strip():
             raise CorpusError(f"{self.where} is empty: give a file with text")

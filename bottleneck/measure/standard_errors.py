@@ -47,9 +47,9 @@ def block_starts(series: list[Values], texts: Starts | None = None) -> Starts:
     A block has `LONG` times the longest autocorrelation time of the quantities, or twice, four times … that where the
     standard error of one of them then is larger than `CHANCE` explains: a text whose parts differ is correlated over
     thousands of tokens, too little to be seen at one lag. At least `FEWEST` blocks remain; of at least as many
-    ``texts``, whose first contexts are given, a block has whole ones, at least one, unless few blocks would hold most
-    contexts, and tell less than half as much as `FEWEST` equal ones: then no block is much longer than one of these.
-    An infinite value counts as the largest finite one.
+    ``texts``, whose first contexts are given, a block has whole ones, at least one. Where few of these blocks hold most
+    contexts, so that they count as fewer than half of `FEWEST` equal ones (Kish), they are cut to a length of about
+    n / `FEWEST`. An infinite value counts as the largest finite one.
     """
     n = len(series[0])
     most = max(1, n // FEWEST)
